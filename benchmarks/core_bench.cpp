@@ -154,7 +154,7 @@ void Partition(benchmark::State& state) {
         planner::best_partition({.states = states,
                                  .model = *model,
                                  .memory = {.limit_bytes = state.range(2) * 1'000'000},
-                                 .recompute = planner::Recompute::Auto,
+                                 .recompute = planner::Choice::Auto,
                                  .cluster = cluster,
                                  .workers = cluster.num_workers()}));
   }

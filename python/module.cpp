@@ -17,6 +17,7 @@
 
 #include "penstock/imported/import_model.h"
 #include "penstock/model/mixing.h"
+#include "penstock/options/rows.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
@@ -54,39 +55,57 @@ void refuse_rest(const py::dict& options) {
     throw ConfigError(fmt::format("unknown option '{}'", item.first.cast<std::string>()));
 }
 
+/// The value of one keyword, into its place.
+void take_value(const options::Slot& slot, const py::handle& value) {
+  std::visit(
+      [&value](auto place) {
+        using Place = decltype(place);
+        if constexpr (std::is_same_v<Place, options::Named>) {
+          place.set(value.cast<std::string>());
+        } else if constexpr (std::is_same_v<Place, options::Off>) {
+          *place.value = !value.cast<bool>();
+        } else {
+          *place = value.cast<std::remove_pointer_t<Place>>();
+        }
+      },
+      slot);
+}
+
+/// The keywords that are rows of penstock/options. None, and the empty word: not chosen.
+void take_rows(py::dict& options, options::TrainRequest& request) {
+  for (const options::Row& row : options::train_rows()) {
+    const std::string keyword(row.keyword);
+    if (keyword.empty() || !options.contains(keyword)) continue;
+    const py::object value = options[keyword.c_str()];
+    const bool chosen = !value.is_none() &&
+                        !(py::isinstance<py::str>(value) && value.cast<std::string>().empty());
+    if (chosen) take_value(row.slot(request), value);
+    PyDict_DelItemString(options.ptr(), keyword.c_str());
+  }
+}
+
 using Group = std::tuple<std::vector<std::string>, double, double>;
 
-/// Groups as tuples: names of parameters, factor of the learning rate, weight decay.
-model::OptimizerSpec take_optimizer(py::dict& options) {
-  model::OptimizerSpec spec;
-  take(options, "optimizer", spec.name);
-  take(options, "momentum", spec.momentum);
-  take(options, "nesterov", spec.nesterov);
-  take(options, "weight_decay", spec.weight_decay);
-  take(options, "beta1", spec.beta1);
-  take(options, "beta2", spec.beta2);
-  take(options, "eps", spec.epsilon);
+/// All keywords of a trainer, for this model.
+options::TrainRequest take_request(py::dict& options, const model::Model& model) {
+  options::TrainRequest request;
+  take_rows(options, request);
+  take(options, "beta1", request.optimizer.beta1);
+  take(options, "beta2", request.optimizer.beta2);
+  take(options, "eps", request.optimizer.epsilon);
+  // As tuples: names of parameters, factor of the learning rate, weight decay.
   std::vector<Group> groups;
   take(options, "groups", groups);
   for (auto& [names, factor, decay] : groups)
-    spec.groups.push_back({std::move(names), factor, decay});
-  return spec;
-}
-
-model::LossSpec take_loss(py::dict& options) {
-  model::LossSpec spec;
-  take(options, "loss", spec.name);
-  take(options, "label_smoothing", spec.label_smoothing);
-  take(options, "ignore_index", spec.ignore_index);
-  return spec;
+    request.optimizer.groups.push_back({std::move(names), factor, decay});
+  request.loss = model::loss_for(model, request.loss);
+  return request;
 }
 
 /// Those that the user names, each there.
-std::vector<cluster::DeviceName> take_devices(py::dict& options) {
-  std::string device = "cpu";
-  take(options, "device", device);
+std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& request) {
   try {
-    return tool::own_devices(device, /*local_rank=*/0, /*local_ranks=*/1);
+    return tool::own_devices(request.run.device, /*local_rank=*/0, /*local_ranks=*/1);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("device: {}", error.what()));
   }
@@ -182,39 +201,38 @@ class ProgramModel {
   /// A plan as JSON, made for a profile that is measured now; by all ranks of a job.
   std::string plan(py::dict options, const std::shared_ptr<PythonJob>& job) const {
     tool::AutoPlanRequest request;
-    take(options, "strategy", request.strategy);
-    take(options, "workers", request.workers);
-    take(options, "threads", request.threads_per_worker);
-    take(options, "batch_size", request.mini_batch_size);
-    take(options, "micro_batches", request.micro_batches);
-    take(options, "weights", request.weights);
-    std::string precision = "float32";
-    take(options, "precision", precision);
-    request.precision = parse_precision(precision);
-    take(options, "chunks", request.chunks);
-    take(options, "seed", request.seed);
     take(options, "quiet", request.is_quiet);
-    request.device = tool::device_to_profile(take_devices(options));
-    take(options, "cuda_graphs", request.device_graphs);
-    double clip = 0;
-    take(options, "clip_norm", clip);
-    request.global_norm = clip > 0 || scales_loss(request.precision);
-    request.optimizer = take_optimizer(options);
-    request.loss = model::loss_for(model_, take_loss(options));
+    const options::TrainRequest asked = take_request(options, model_);
     refuse_rest(options);
-    if (request.workers < 1 || request.workers > 1024)
-      throw ConfigError(fmt::format("workers: expected 1 to 1024, found {}", request.workers));
-    if (request.threads_per_worker < 1)
-      throw ConfigError(fmt::format("threads: at least 1, found {}", request.threads_per_worker));
-    if (request.mini_batch_size < 1)
-      throw ConfigError(fmt::format("batch_size: at least 1, found {}", request.mini_batch_size));
-    if (request.micro_batches < 0 || request.micro_batches > request.mini_batch_size) {
+    const int64_t workers = asked.plan.workers.value_or(1);
+    const int64_t batch_size = asked.run.batch_size.value_or(options::kUsualBatchSize);
+    const int64_t micro_batches = asked.plan.micro_batches.value_or(1);
+    if (workers < 1 || workers > options::kMaxThreads)
+      throw ConfigError(
+          fmt::format("workers: expected 1 to {}, found {}", options::kMaxThreads, workers));
+    if (asked.run.threads < 1)
+      throw ConfigError(fmt::format("threads: at least 1, found {}", asked.run.threads));
+    if (batch_size < 1)
+      throw ConfigError(fmt::format("batch_size: at least 1, found {}", batch_size));
+    if (micro_batches < 1 || micro_batches > batch_size) {
       throw ConfigError(fmt::format("micro_batches: expected 1 to the batch_size {}, found {}",
-                                    request.mini_batch_size, request.micro_batches));
+                                    batch_size, micro_batches));
     }
-    if (!graph::tie_groups(model_.graph()).empty() &&
-        !plan::parse_strategy_choice(request.strategy) && request.weights.empty())
-      request.weights = "flush";
+    request.strategy = asked.plan.strategy;
+    request.workers = static_cast<int>(workers);
+    request.threads_per_worker = asked.run.threads;
+    request.mini_batch_size = batch_size;
+    request.micro_batches = asked.plan.micro_batches;
+    request.weights = asked.plan.weights;
+    request.precision = asked.plan.precision.value_or(request.precision);
+    request.seed = asked.run.seed;
+    request.device = tool::device_to_profile(devices_of(asked));
+    request.device_graphs = asked.run.device_graphs;
+    request.global_norm = asked.run.clip_norm > 0 || scales_loss(request.precision);
+    request.optimizer = asked.optimizer;
+    request.loss = asked.loss;
+    if (!graph::tie_groups(model_.graph()).empty() && !request.strategy && !request.weights)
+      request.weights = plan::WeightPolicy::Flush;
     std::atomic<bool> stop{false};
     request.stop = &stop;
     return interruptibly(stop, [&] {
@@ -249,28 +267,16 @@ class PythonSession {
                 std::shared_ptr<PythonJob> job, bool may_idle)
       : model_(std::move(model)), job_(std::move(job)) {
     keep_freed_memory();  // otherwise every step takes its gradients anew from the system
-    train::TrainOptions train;
+    const options::TrainRequest request = take_request(options, model_->model());
+    refuse_rest(options);
+    train::TrainOptions train = options::train_options_of(request);
     train.plan = plan::parse_plan(plan, "the plan");
-    train.optimizer = take_optimizer(options);
-    train.loss = model::loss_for(model_->model(), take_loss(options));
-    take(options, "lr", train.learning_rate.base);
-    take(options, "lr_schedule", train.learning_rate.schedule);
-    take(options, "lr_warmup", train.learning_rate.warmup_steps);
-    take(options, "lr_factor", train.learning_rate.factor);
-    take(options, "lr_every", train.learning_rate.every);
-    take(options, "total_steps", train.learning_rate_steps);
-    take(options, "seed", train.seed);
-    take(options, "threads", train.threads_per_worker);
-    take(options, "clip_norm", train.max_grad_norm);
-    take(options, "gradient_groups", train.gradient_groups);
-    take(options, "batch_size", train.mini_batch_size);
-    take(options, "cuda_graphs", train.cuda_graphs);
-    const std::vector<cluster::DeviceName> devices = take_devices(options);
+    drop_last_ = request.data.drop_last;
+    const std::vector<cluster::DeviceName> devices = devices_of(request);
     for (const at::Device device : tool::dealt(devices, train.plan.num_workers()))
       train.device_of_worker.push_back(device.str());
     if (train.cuda_graphs && train.device_of_worker.empty())
       throw ConfigError("cuda_graphs: graphs are those of GPUs, and all workers are on the CPU");
-    refuse_rest(options);
     train.stop = &stop_;
     ignore_index_ = train.loss.ignore_index;
     plan_ = train.plan;
@@ -306,7 +312,9 @@ class PythonSession {
 
   py::list train(const train::TensorDataset& data, int64_t epoch, int64_t batch_size, bool shuffle,
                  uint64_t seed, const py::object& on_step, const std::vector<double>& rates) {
-    const std::vector<int64_t> order = train::epoch_order(data.size(), seed, epoch, shuffle);
+    std::vector<int64_t> order = train::epoch_order(data.size(), seed, epoch, shuffle);
+    if (drop_last_ && batch_size > 0)
+      order.resize(order.size() - order.size() % static_cast<size_t>(batch_size));
     std::exception_ptr failure;
     const auto report = [&](const train::StepResult& step) {
       const py::gil_scoped_acquire acquire;
@@ -421,13 +429,29 @@ class PythonSession {
   std::unique_ptr<runtime::World> world_;
   std::atomic<bool> stop_{false};
   int64_t ignore_index_ = -100;
+  bool drop_last_ = false;
   plan::Plan plan_;
   std::unique_ptr<train::Session> session_;
 };
 
+/// The rows of penstock/options: name, keyword (empty: none, and why), help.
+py::list rows() {
+  py::list all;
+  for (const options::Row& row : options::train_rows()) {
+    py::dict one;
+    one["name"] = row.name;
+    one["keyword"] = row.keyword;
+    one["help"] = row.help;
+    one["not_in_python"] = row.not_in_python;
+    all.append(one);
+  }
+  return all;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
+  m.def("rows", &rows);
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));
   py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);

@@ -48,9 +48,9 @@ FrameSize parse_frame_size(std::string_view text, int channels) {
   }
   if (!is_size) {
     throw ConfigError(
-        fmt::format("expected a size such as 640x480 (width x height), found {}", quoted(text)));
+        fmt::format("expected a size such as 640x480 (width x height), found {}", in_quotes(text)));
   }
-  check_frame_size(size, quoted(text));
+  check_frame_size(size, in_quotes(text));
   return size;
 }
 

@@ -85,7 +85,7 @@ PixelFormat parse_pixel_format(std::string_view text) {
     if (row.name == text) return row.format;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
   }
-  throw ConfigError(fmt::format("expected a pixel format ({}), found {}", names, quoted(text)));
+  throw ConfigError(fmt::format("expected a pixel format ({}), found {}", names, in_quotes(text)));
 }
 
 std::string_view to_string(PixelFormat format) { return row_of(format).name; }

@@ -23,7 +23,7 @@ namespace {
 
 using Term = SizeExpression::Term;
 using Kind = Term::Kind;
-constexpr int kMaxDepth = 64;
+constexpr int kMaxSizeDepth = 64;
 
 /// Reads sympy's `srepr`.
 class Parser {
@@ -76,7 +76,7 @@ class Parser {
   }
 
   Term expression(int depth) {
-    if (depth > kMaxDepth) fail();
+    if (depth > kMaxSizeDepth) fail();
     std::string_view name = word();
     // Functions of PyTorch's own carry their module's name.
     if (const size_t dot = name.rfind('.'); dot != std::string_view::npos)

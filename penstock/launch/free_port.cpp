@@ -46,7 +46,7 @@ int why_not(const std::string& address, int port) {
     throw ConfigError(
         fmt::format("{} is not an address of this machine; all ranks of the job run here, so "
                     "127.0.0.1 will do",
-                    quoted(address)));
+                    in_quotes(address)));
   throw ConfigError(
       fmt::format("cannot listen on port {} of {}: {}", port, address, std::strerror(error)));
 }

@@ -59,7 +59,7 @@ class Variables {
     const auto value = whole_number(found);
     if (!value || *value < least || *value > most)
       throw ConfigError(fmt::format("environment variable {}: expected {}, found {}", name,
-                                    expected, quoted(found)));
+                                    expected, in_quotes(found)));
     return *value;
   }
 
@@ -75,7 +75,7 @@ std::string checked_address(const char* name, std::string found) {
     throw ConfigError(
         fmt::format("environment variable {}: expected the name or address of rank 0's machine, "
                     "found {}",
-                    name, quoted(found)));
+                    name, in_quotes(found)));
   return found;
 }
 
@@ -201,7 +201,7 @@ int slurm_local_ranks(const Variables& variables, int ranks) {
     throw ConfigError(fmt::format(
         "environment variable {}: expected how many of the {} tasks each machine has, such as "
         "'2(x3),1', with machine {} among them (SLURM_NODEID), found {}",
-        kList, ranks, node, quoted(list)));
+        kList, ranks, node, in_quotes(list)));
   return static_cast<int>(*tasks);
 }
 
@@ -216,7 +216,7 @@ std::string slurm_address(const Variables& variables, const JobEnvironment& job)
     throw ConfigError(
         fmt::format("environment variable SLURM_STEP_NODELIST: expected machines "
                     "such as 'node[01-04],gpu7', found {}; MASTER_ADDR overrides it",
-                    quoted(list)));
+                    in_quotes(list)));
   }
   constexpr const char* kLaunchNode = "SLURM_LAUNCH_NODE_IPADDR";
   if (variables.has(kLaunchNode)) return checked_address(kLaunchNode, variables.text(kLaunchNode));

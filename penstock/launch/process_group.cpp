@@ -94,7 +94,7 @@ ProcessGroup::ProcessGroup(const ProcessStart& start) {
   if (const int error = start_error(result.get()); error != 0) {
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
     throw ConfigError(
-        fmt::format("cannot start {}: {}", quoted(start.command.front(), 200), strerror(error)));
+        fmt::format("cannot start {}: {}", in_quotes(start.command.front(), 200), strerror(error)));
   }
 }
 

@@ -19,7 +19,7 @@ SocketAddresses find_address(const std::string& address, int port) {
   const int error = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
     throw ConfigError(
-        fmt::format("cannot find the address {}: {}", quoted(address),
+        fmt::format("cannot find the address {}: {}", in_quotes(address),
                     error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error)));
   return {found, freeaddrinfo};
 }

@@ -55,7 +55,7 @@ std::optional<GradientSync> parse_sync_choice(std::string_view name) {
   if (name == "auto") return std::nullopt;
   if (const auto found = find_sync(name)) return found;
   throw ConfigError(
-      fmt::format("--sync: unknown gradient synchronisation '{}', expected one of auto, {}",
+      fmt::format("unknown gradient synchronisation '{}', expected one of auto, {}",
                   name.substr(0, 40), names()));
 }
 

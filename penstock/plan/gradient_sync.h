@@ -57,8 +57,7 @@ std::string_view to_string(GradientSync sync);
 /// Throws ConfigError listing the names when `name` is none of them.
 GradientSync parse_gradient_sync(std::string_view name);
 
-/// The value of the option --sync; nothing for "auto". Throws ConfigError naming the option and all
-/// of its values.
+/// As parse_gradient_sync(), but nothing for "auto": the method is to be chosen.
 std::optional<GradientSync> parse_sync_choice(std::string_view name);
 
 /// Whether servers add everything, if there are any.

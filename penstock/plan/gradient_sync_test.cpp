@@ -85,7 +85,7 @@ TEST(GradientSyncTest, AChoiceMayBeAutoAndErrorsNameTheOption) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "--sync: unknown gradient synchronisation 'ringg', expected one of auto, ordered, "
+                 "unknown gradient synchronisation 'ringg', expected one of auto, ordered, "
                  "ring, parameter-server, summation, asynchronous, hierarchical");
   }
 }

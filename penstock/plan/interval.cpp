@@ -14,8 +14,8 @@ std::string Interval::text() const {
 }
 
 std::optional<Interval> throughput_interval(const Plan& plan, double samples_per_s, double varied) {
-  if (!(plan.compute_error > 0) || !(samples_per_s > 0)) return std::nullopt;
-  const double half = std::hypot(2 * plan.compute_error, kModelError);
+  if (!(plan.prediction.compute_error > 0) || !(samples_per_s > 0)) return std::nullopt;
+  const double half = std::hypot(2 * plan.prediction.compute_error, kModelError);
   return Interval{samples_per_s * std::min(varied, 1.0) * std::max(0.0, 1 - half),
                   samples_per_s * (1 + half)};
 }

@@ -10,13 +10,13 @@ namespace {
 TEST(Interval, IsNotKnownWithoutAMeasuredError) {
   EXPECT_EQ(throughput_interval(Plan{}, 1000), std::nullopt);
   Plan plan;
-  plan.compute_error = 0.01;
+  plan.prediction.compute_error = 0.01;
   EXPECT_EQ(throughput_interval(plan, 0), std::nullopt);
 }
 
 TEST(Interval, AddsTheErrorsOfProfileAndModel) {
   Plan plan;
-  plan.compute_error = 0.02;
+  plan.prediction.compute_error = 0.02;
   const auto interval = throughput_interval(plan, 1000);
   ASSERT_TRUE(interval);
   EXPECT_NEAR(interval->low, 1000 * (1 - std::hypot(0.04, kModelError)), 1e-6);
@@ -28,14 +28,14 @@ TEST(Interval, AddsTheErrorsOfProfileAndModel) {
 
 TEST(Interval, AProfileKnownToTwoPerCentIsAtMostAQuarterWide) {
   Plan plan;
-  plan.compute_error = 0.02;
+  plan.prediction.compute_error = 0.02;
   const auto interval = throughput_interval(plan, 1000);
   EXPECT_LE(interval->high - interval->low, 250);
 }
 
 TEST(Interval, NeverBelowNothing) {
   Plan plan;
-  plan.compute_error = 3;
+  plan.prediction.compute_error = 3;
   EXPECT_EQ(throughput_interval(plan, 1000)->low, 0);
 }
 

@@ -178,10 +178,10 @@ void validate_workers(const Plan& plan) {
         fmt::format("expected hosts to name the worker of each of the {} replicas, found {}",
                     num_replicas, plan.worker_of_replica.size()));
   }
-  if (plan.weights != "flush") {
+  if (plan.weights != WeightPolicy::Flush) {
     throw ConfigError(fmt::format(
         "hosts puts several stages on one worker, which requires weights flush, found '{}'",
-        plan.weights.substr(0, 40)));
+        to_string(plan.weights)));
   }
   const int workers = plan.cluster.num_workers();
   std::vector<int64_t> last_stage(plan.worker_of_replica.size(), -1);
@@ -327,15 +327,15 @@ void validate(const Plan& plan) {
   refuse_below_one("plan", "micro_batch_size", plan.micro_batch_size);
   refuse_below_one("plan", "micro_batches", plan.micro_batches);
   refuse_below_one("plan", "depth", plan.depth);
-  refuse_negative("plan", "bottleneck_ns", plan.bottleneck_ns);
-  validate_promise("plan", plan, plan.cluster.levels.size());
-  refuse_bad_amount("plan", "optimality_gap", plan.optimality_gap);
-  refuse_bad_amount("plan", "compute_spread", plan.compute_spread);
-  refuse_bad_amount("plan", "compute_error", plan.compute_error);
-  refuse_bad_amount("plan", "throughput_low_samples_per_s", plan.throughput_low_samples_per_s);
-  refuse_bad_amount("plan", "throughput_high_samples_per_s", plan.throughput_high_samples_per_s);
+  refuse_negative("plan", "bottleneck_ns", plan.prediction.bottleneck_ns);
+  validate_promise("plan", plan.prediction, plan.cluster.levels.size());
+  refuse_bad_amount("plan", "optimality_gap", plan.explanation.optimality_gap);
+  refuse_bad_amount("plan", "compute_spread", plan.prediction.compute_spread);
+  refuse_bad_amount("plan", "compute_error", plan.prediction.compute_error);
+  refuse_bad_amount("plan", "throughput_low_samples_per_s", plan.prediction.throughput_low_samples_per_s);
+  refuse_bad_amount("plan", "throughput_high_samples_per_s", plan.prediction.throughput_high_samples_per_s);
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
-  check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
+  check_sync_precision(plan.sync, plan.gradient_precision);
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   stage_of_name(plan);  // refuses a layer in two stages
   refuse_negative("plan", "slack", plan.slack);
@@ -343,7 +343,7 @@ void validate(const Plan& plan) {
   validate_places(plan);
   validate_workers(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());
-  for (const Alternative& alternative : plan.alternatives) {
+  for (const Alternative& alternative : plan.explanation.alternatives) {
     const std::string where = fmt::format("alternative '{}'", to_string(alternative.strategy));
     validate_promise(where, alternative, plan.cluster.levels.size());
     refuse_negative(where, "micro_batches", alternative.micro_batches);

@@ -15,7 +15,9 @@
 #include "penstock/graph/model_graph.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
+#include "penstock/plan/weight_policy.h"
 #include "penstock/util/precision.h"
+#include "penstock/util/short_floats.h"
 
 namespace penstock::plan {
 
@@ -89,7 +91,7 @@ struct Alternative {
   Strategy strategy = Strategy::Serial;
   std::string config;  ///< "2", "1-1"
   double throughput_samples_per_s = 0;
-  std::string weights = {};  ///< weight policy by name; empty in files of version 1
+  std::optional<WeightPolicy> weights = {};  ///< nothing in files of version 1
   int64_t micro_batches = 0;
   int64_t latency_ns = 0;    ///< from a micro-batch's first forward to the end of its step
   int64_t memory_bytes = 0;  ///< of the worker that needs most
@@ -100,11 +102,41 @@ struct Alternative {
   bool operator==(const Alternative&) const = default;
 };
 
+/// What a plan is expected to cost. Zero: not known.
+struct Prediction {
+  /// Time per micro-batch of the slowest stage or link, under Explanation::cost_model.
+  int64_t bottleneck_ns = 0;
+  double throughput_samples_per_s = 0;  ///< by simulating the schedule
+  /// Relative standard deviation of what a worker computes for one micro-batch, and standard error
+  /// of its mean (profile::PassTimes).
+  double compute_spread = 0;
+  double compute_error = 0;
+  /// Between which a run is expected to lie (plan/interval.h).
+  double throughput_low_samples_per_s = 0;
+  double throughput_high_samples_per_s = 0;
+  /// From a micro-batch's first forward to the end of its step, in steady state.
+  int64_t latency_ns = 0;
+  double idle_share = 0;
+  /// Through each level of the cluster, both directions, gradient synchronisation included.
+  std::vector<double> bytes_per_sample;
+  bool operator==(const Prediction&) const = default;
+};
+
+/// Why it is this plan.
+struct Explanation {
+  std::string cost_model;  ///< the cost model that chose it
+  /// Share by which the bottleneck may exceed the optimum; 0: proven optimal.
+  double optimality_gap = 0;
+  std::vector<Alternative> alternatives;
+  std::vector<std::string> notes;  ///< for people: why this plan, what was left out
+  bool operator==(const Explanation&) const = default;
+};
+
+/// The decision, with what it is expected to cost and why it was taken.
 struct Plan {
   std::string model;
   Strategy strategy = Strategy::Serial;  ///< one that has a schedule of its own
-  std::string weights;                   ///< a weight policy by name
-  std::string cost_model;                ///< the cost model that chose it
+  WeightPolicy weights = WeightPolicy::Flush;
   int64_t micro_batch_size = 1;
   int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
   int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
@@ -113,32 +145,15 @@ struct Plan {
   std::vector<int> worker_of_replica;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
-  std::string sync = "ordered";              ///< of replicated stages (plan/gradient_sync.h)
-  std::string sync_precision = "float32";    ///< of their gradients (plan/sync_precision.h)
-  Precision precision = Precision::Float32;  ///< in which the stages compute
+  GradientSync sync = GradientSync::Ordered;           ///< how replicas add their gradients
+  FloatType gradient_precision = FloatType::Float32;  ///< in which these travel
+  Precision precision = Precision::Float32;            ///< in which the stages compute
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   cluster::Cluster cluster;
   std::vector<Stage> stages;
   std::vector<Link> links;
-  /// Time per micro-batch of the slowest stage or link, under `cost_model`.
-  int64_t bottleneck_ns = 0;
-  double throughput_samples_per_s = 0;  ///< predicted by simulating the schedule
-  /// Relative standard deviation of what a worker computes for one micro-batch, and standard error
-  /// of its mean (profile::PassTimes); 0: not known.
-  double compute_spread = 0;
-  double compute_error = 0;
-  /// Between which a run is expected to lie (plan/interval.h); 0: not known.
-  double throughput_low_samples_per_s = 0;
-  double throughput_high_samples_per_s = 0;
-  /// From a micro-batch's first forward to the end of its step, in steady state.
-  int64_t latency_ns = 0;
-  double idle_share = 0;
-  /// Through each level of the cluster, both directions, gradient synchronisation included.
-  std::vector<double> bytes_per_sample;
-  /// Share by which the bottleneck may exceed the optimum; 0: proven optimal.
-  double optimality_gap = 0;
-  std::vector<Alternative> alternatives;
-  std::vector<std::string> notes;  ///< for people: why this plan, what was left out
+  Prediction prediction = {};
+  Explanation explanation = {};
 
   /// Replica counts joined by '-': "15-1". Where workers hold several stages: "8x2 chunks" for
   /// eight workers with two stages each, "2x(4x2 chunks)" for two copies of such a pipeline on four

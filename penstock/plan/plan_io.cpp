@@ -6,6 +6,7 @@
 
 #include "penstock/plan/interval_io.h"
 #include "penstock/plan/plan.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 #include "penstock/util/json.h"
@@ -74,7 +75,7 @@ Json write_link(const Link& link) {
 Json write_alternative(const Alternative& alternative) {
   return {{"strategy", to_string(alternative.strategy)},
           {"config", alternative.config},
-          {"weights", alternative.weights},
+          {"weights", alternative.weights ? to_string(*alternative.weights) : ""},
           {"throughput_samples_per_s", alternative.throughput_samples_per_s},
           {"micro_batches", alternative.micro_batches},
           {"latency_ns", alternative.latency_ns},
@@ -194,6 +195,24 @@ Link read_link(const JsonReader& reader) {
   return link;
 }
 
+/// A value by its name; `parse` throws ConfigError for names of none.
+template <class Value>
+Value named(const JsonReader& reader, Value (*parse)(std::string_view)) {
+  const std::string name = reader.text();
+  try {
+    return parse(name);
+  } catch (const ConfigError& error) {
+    reader.fail(error.what());
+  }
+}
+
+template <class Value>
+Value named_or(const JsonReader& reader, std::string_view key, Value otherwise,
+               Value (*parse)(std::string_view)) {
+  const auto found = reader.find(key);
+  return found ? named(*found, parse) : otherwise;
+}
+
 Strategy read_strategy(const JsonReader& reader, std::span<const Strategy> known) {
   const std::string name = reader.text();
   const auto found = find_strategy(name);
@@ -207,7 +226,8 @@ Alternative read_alternative(const JsonReader& reader) {
   alternative.strategy = read_strategy(reader.at("strategy"), training_strategies());
   alternative.config = reader.text_or("config", "");
   alternative.throughput_samples_per_s = reader.at("throughput_samples_per_s").number();
-  alternative.weights = reader.text_or("weights", "");
+  if (const std::string policy = reader.text_or("weights", ""); !policy.empty())
+    alternative.weights = named(reader.at("weights"), parse_weight_policy);
   alternative.micro_batches = reader.integer_or("micro_batches", 0, 0);
   alternative.latency_ns = reader.integer_or("latency_ns", 0, 0);
   alternative.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
@@ -302,33 +322,35 @@ Plan read_plan(const JsonReader& root) {
   Plan plan;
   plan.model = root.text_or("model", "");
   plan.strategy = read_strategy(root.at("strategy"), scheduled_strategies());
-  plan.weights = root.at("weights").text();
-  plan.cost_model = root.text_or("cost_model", "");
+  plan.weights = named(root.at("weights"), parse_weight_policy);
+  plan.explanation.cost_model = root.text_or("cost_model", "");
   plan.micro_batch_size = root.at("micro_batch_size").integer(1);
   plan.micro_batches = root.at("micro_batches").integer(1);
   plan.depth = root.at("depth").integer(1);
-  plan.bottleneck_ns = root.integer_or("bottleneck_ns", 0, 0);
+  plan.prediction.bottleneck_ns = root.integer_or("bottleneck_ns", 0, 0);
   if (const auto worker_of_replica = root.find("hosts")) {
     for (const JsonReader& worker : worker_of_replica->elements())
       plan.worker_of_replica.push_back(static_cast<int>(worker.integer(0, INT_MAX)));
   }
   plan.slack = root.integer_or("slack", 0, 0);
   const int64_t keep = root.integer_or("keep", 0, 0);
-  plan.sync = root.text_or("sync", plan.sync);
-  plan.sync_precision = root.text_or("sync_precision", plan.sync_precision);
+  plan.sync = named_or(root, "sync", plan.sync, parse_gradient_sync);
+  plan.gradient_precision =
+      named_or(root, "sync_precision", plan.gradient_precision, parse_sync_precision);
+  plan.precision = named_or(root, "precision", plan.precision, parse_precision);
   plan.optimizer_state_per_weight =
       number_or(root, "optimizer_state_per_weight", plan.optimizer_state_per_weight);
-  plan.throughput_samples_per_s = number_or(root, "throughput_samples_per_s", 0);
-  plan.latency_ns = root.integer_or("latency_ns", 0, 0);
-  plan.idle_share = number_or(root, "idle_share", 0);
-  plan.bytes_per_sample = read_bytes_per_sample(root);
-  plan.optimality_gap = number_or(root, "optimality_gap", 0);
-  plan.compute_spread = number_or(root, "compute_spread", 0);
-  plan.compute_error = number_or(root, "compute_error", 0);
+  plan.prediction.throughput_samples_per_s = number_or(root, "throughput_samples_per_s", 0);
+  plan.prediction.latency_ns = root.integer_or("latency_ns", 0, 0);
+  plan.prediction.idle_share = number_or(root, "idle_share", 0);
+  plan.prediction.bytes_per_sample = read_bytes_per_sample(root);
+  plan.explanation.optimality_gap = number_or(root, "optimality_gap", 0);
+  plan.prediction.compute_spread = number_or(root, "compute_spread", 0);
+  plan.prediction.compute_error = number_or(root, "compute_error", 0);
   const Interval interval =
       read_interval(root, "throughput_low_samples_per_s", "throughput_high_samples_per_s");
-  plan.throughput_low_samples_per_s = interval.low;
-  plan.throughput_high_samples_per_s = interval.high;
+  plan.prediction.throughput_low_samples_per_s = interval.low;
+  plan.prediction.throughput_high_samples_per_s = interval.high;
   plan.cluster = read_cluster(root.at("cluster"));
   for (const JsonReader& stage : root.at("stages").elements(kMaxStages))
     plan.stages.push_back(read_stage(stage, keep));
@@ -337,10 +359,10 @@ Plan read_plan(const JsonReader& root) {
   }
   if (const auto alternatives = root.find("alternatives")) {
     for (const JsonReader& alternative : alternatives->elements())
-      plan.alternatives.push_back(read_alternative(alternative));
+      plan.explanation.alternatives.push_back(read_alternative(alternative));
   }
   if (const auto notes = root.find("notes")) {
-    for (const JsonReader& note : notes->elements()) plan.notes.push_back(note.text());
+    for (const JsonReader& note : notes->elements()) plan.explanation.notes.push_back(note.text());
   }
   return plan;
 }
@@ -354,33 +376,33 @@ std::string to_json(const Plan& plan) {
                    {"model", plan.model},
                    {"config", plan.config()},
                    {"strategy", to_string(plan.strategy)},
-                   {"weights", plan.weights},
-                   {"cost_model", plan.cost_model},
-                   {"throughput_samples_per_s", plan.throughput_samples_per_s},
-                   {"bottleneck_ns", plan.bottleneck_ns},
-                   {"optimality_gap", plan.optimality_gap},
-                   {"latency_ns", plan.latency_ns},
-                   {"idle_share", plan.idle_share},
-                   {"bytes_per_sample", plan.bytes_per_sample},
+                   {"weights", to_string(plan.weights)},
+                   {"cost_model", plan.explanation.cost_model},
+                   {"throughput_samples_per_s", plan.prediction.throughput_samples_per_s},
+                   {"bottleneck_ns", plan.prediction.bottleneck_ns},
+                   {"optimality_gap", plan.explanation.optimality_gap},
+                   {"latency_ns", plan.prediction.latency_ns},
+                   {"idle_share", plan.prediction.idle_share},
+                   {"bytes_per_sample", plan.prediction.bytes_per_sample},
                    {"micro_batch_size", plan.micro_batch_size},
                    {"micro_batches", plan.micro_batches},
                    {"depth", plan.depth},
                    {"hosts", plan.worker_of_replica},
                    {"slack", plan.slack},
-                   {"sync", plan.sync},
-                   {"sync_precision", plan.sync_precision},
+                   {"sync", to_string(plan.sync)},
+                   {"sync_precision", to_string(plan.gradient_precision)},
                    {"precision", to_string(plan.precision)},
                    {"optimizer_state_per_weight", plan.optimizer_state_per_weight},
                    {"stages", write_list(plan.stages, write_stage)},
                    {"links", write_list(plan.links, write_link)},
-                   {"alternatives", write_list(plan.alternatives, write_alternative)},
+                   {"alternatives", write_list(plan.explanation.alternatives, write_alternative)},
                    {"cluster", write_cluster(plan.cluster)},
-                   {"notes", plan.notes}};
-  if (plan.compute_error > 0 || plan.compute_spread > 0) {
-    document["compute_spread"] = plan.compute_spread;
-    document["compute_error"] = plan.compute_error;
-    document["throughput_low_samples_per_s"] = plan.throughput_low_samples_per_s;
-    document["throughput_high_samples_per_s"] = plan.throughput_high_samples_per_s;
+                   {"notes", plan.explanation.notes}};
+  if (plan.prediction.compute_error > 0 || plan.prediction.compute_spread > 0) {
+    document["compute_spread"] = plan.prediction.compute_spread;
+    document["compute_error"] = plan.prediction.compute_error;
+    document["throughput_low_samples_per_s"] = plan.prediction.throughput_low_samples_per_s;
+    document["throughput_high_samples_per_s"] = plan.prediction.throughput_high_samples_per_s;
   }
   return to_text(document);
 }
@@ -391,7 +413,6 @@ Plan parse_plan(std::string_view json, std::string_view place) {
   check_format(root, "plan", kVersion);
   Plan plan = read_plan(root);
   try {
-    plan.precision = parse_precision(root.text_or("precision", "float32"));
     validate(plan);
   } catch (const ConfigError& error) {
     throw ParseError(place, 0, error.what());

@@ -19,8 +19,8 @@ Plan sample_plan() {
   Plan plan;
   plan.model = "vgg16";
   plan.strategy = plan::Strategy::OneFOneB;
-  plan.weights = "stash";
-  plan.cost_model = "penstock";
+  plan.weights = plan::WeightPolicy::Stash;
+  plan.explanation.cost_model = "penstock";
   plan.micro_batch_size = 64;
   plan.micro_batches = 1;
   plan.depth = 2;
@@ -32,24 +32,24 @@ Plan sample_plan() {
   plan.cluster.levels[0].machine = true;
   plan.cluster.levels[1].processor_ns_per_gb = 850'000'000;
   plan.cluster.machine = {2, 13'000'000'000, 12'000'000'000, 10'000'000'000, 150'000'000'000, 1};
-  plan.sync = "summation";
-  plan.sync_precision = "bfloat16";
+  plan.sync = plan::GradientSync::Summation;
+  plan.gradient_precision = FloatType::BFloat16;
   plan.optimizer_state_per_weight = 2.0;
   plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 4, 1, 2, 100, 200, 300, 1, true},
                  {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
   plan.stages[0].shard_optimizer = true;
   plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64, 48}};
-  plan.bottleneck_ns = 12345;
-  plan.throughput_samples_per_s = 1234.5678901234567;
-  plan.latency_ns = 777;
-  plan.idle_share = 0.125;
-  plan.bytes_per_sample = {0.5, 1e18};
-  plan.optimality_gap = 0.03;
-  plan.alternatives = {
-      {plan::Strategy::DataParallel, "8", 0.1, "flush", 8, 55, 66, 0.25, {1.5, 2.5}, "why not"},
+  plan.prediction.bottleneck_ns = 12345;
+  plan.prediction.throughput_samples_per_s = 1234.5678901234567;
+  plan.prediction.latency_ns = 777;
+  plan.prediction.idle_share = 0.125;
+  plan.prediction.bytes_per_sample = {0.5, 1e18};
+  plan.explanation.optimality_gap = 0.03;
+  plan.explanation.alternatives = {
+      {plan::Strategy::DataParallel, "8", 0.1, WeightPolicy::Flush, 8, 55, 66, 0.25, {1.5, 2.5}, "why not"},
       {plan::Strategy::Serial, "1", 1e-300}};
-  plan.notes = {"a note", "\"quoted\"\nsecond line"};
+  plan.explanation.notes = {"a note", "\"quoted\"\nsecond line"};
   return plan;
 }
 
@@ -57,7 +57,7 @@ Plan sample_plan() {
 Plan chunked_plan() {
   Plan plan = sample_plan();
   plan.strategy = plan::Strategy::ZbV;
-  plan.weights = "flush";
+  plan.weights = plan::WeightPolicy::Flush;
   plan.stages.assign(4, plan.stages[1]);
   for (size_t s = 0; s < 4; ++s) {
     plan.stages[s].first_worker = -1;
@@ -120,10 +120,10 @@ TEST(PlanIo, ThePrecisionIsReadBackAndNamesAreChecked) {
 TEST(PlanToJson, HasTheIntervalWhereItIsKnown) {
   Plan plan = sample_plan();
   EXPECT_EQ(to_json(plan).find("throughput_low"), std::string::npos);
-  plan.compute_spread = 0.1;
-  plan.compute_error = 0.01;
-  plan.throughput_low_samples_per_s = 900;
-  plan.throughput_high_samples_per_s = 1100;
+  plan.prediction.compute_spread = 0.1;
+  plan.prediction.compute_error = 0.01;
+  plan.prediction.throughput_low_samples_per_s = 900;
+  plan.prediction.throughput_high_samples_per_s = 1100;
   EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
 }
 
@@ -207,12 +207,12 @@ TEST(ParsePlan, ReadsVersion1) {
   EXPECT_EQ(plan.config(), "2-1");
   EXPECT_EQ(plan.stages[0].first_worker, -1);
   EXPECT_FALSE(plan.stages[0].recompute);
-  EXPECT_EQ(plan.sync, "ordered");
-  EXPECT_EQ(plan.sync_precision, "float32");
+  EXPECT_EQ(plan.sync, plan::GradientSync::Ordered);
+  EXPECT_EQ(plan.gradient_precision, FloatType::Float32);
   EXPECT_EQ(plan.optimizer_state_per_weight, 1.0);
-  EXPECT_TRUE(plan.bytes_per_sample.empty());
+  EXPECT_TRUE(plan.prediction.bytes_per_sample.empty());
   EXPECT_TRUE(plan.cluster.groups.empty());
-  EXPECT_EQ(plan.alternatives,
+  EXPECT_EQ(plan.explanation.alternatives,
             (std::vector<Alternative>{{plan::Strategy::DataParallel, "3", 1.5}}));
   EXPECT_EQ(parse_plan(to_json(plan), "again.json"), plan);
 }
@@ -258,9 +258,24 @@ TEST(ParsePlan, ConvertsTheRecomputingStagesOfVersion2) {
   EXPECT_EQ(parse_plan(text, "old.json").stages[0].backward_weight_ns, 10);
 }
 
+TEST(ParsePlan, RefusesNamesOfNothingWithTheirKey) {
+  const auto refusal = [](const std::string& key, const std::string& name) {
+    Json document = parse_json(to_json(sample_plan()), "sample");
+    document[key] = name;
+    return tests::message_of<ParseError>([&] { parse_plan(to_text(document), "p.json"); });
+  };
+  EXPECT_THAT(refusal("weights", "none"), HasSubstr("p.json: weights: unknown weight policy 'none'"));
+  EXPECT_THAT(refusal("weights", ""), HasSubstr("weights: unknown weight policy ''"));
+  EXPECT_THAT(refusal("sync", "rings"),
+              HasSubstr("p.json: sync: unknown gradient synchronisation 'rings'"));
+  EXPECT_THAT(refusal("sync_precision", "float8"),
+              HasSubstr("p.json: sync_precision: unknown precision of gradients 'float8'"));
+  EXPECT_THAT(refusal("precision", "double"), HasSubstr("p.json: precision: unknown precision"));
+}
+
 TEST(ParsePlan, RefusesHostsThatCannotRun) {
   const auto refused = [](const std::vector<int>& worker_of_replica,
-                          const std::string& weights = "flush") {
+                          WeightPolicy weights = WeightPolicy::Flush) {
     Plan plan = chunked_plan();
     plan.worker_of_replica = worker_of_replica;
     plan.weights = weights;
@@ -270,7 +285,7 @@ TEST(ParsePlan, RefusesHostsThatCannotRun) {
   EXPECT_THAT(refused({0, 2, 2, 0}), HasSubstr("leaves out worker 1 of 3"));
   EXPECT_THAT(refused({0, 1, 1, -1}), HasSubstr("on worker -1"));
   EXPECT_THAT(refused({0, 1, 1, 2147483647}), HasSubstr("on worker 2147483647"));
-  EXPECT_THAT(refused({0, 1, 1, 0}, "stash"), HasSubstr("weights flush"));
+  EXPECT_THAT(refused({0, 1, 1, 0}, WeightPolicy::Stash), HasSubstr("weights flush"));
   Plan twice = chunked_plan();
   twice.stages.resize(2);
   twice.links.clear();
@@ -382,16 +397,16 @@ Plan random_plan(Rng& rng) {
   plan.micro_batch_size = 1 + amount();
   plan.micro_batches = 1 + amount();
   plan.depth = 1 + amount();
-  plan.bottleneck_ns = amount();
-  plan.throughput_samples_per_s = rng.uniform() * static_cast<double>(amount());
+  plan.prediction.bottleneck_ns = amount();
+  plan.prediction.throughput_samples_per_s = rng.uniform() * static_cast<double>(amount());
   plan.cluster.device.speed = 1e-9 + rng.uniform();
   plan.cluster.levels[0].count = 10'000;
   plan.cluster.levels[1].count = 1;
   plan.optimizer_state_per_weight = rng.uniform() * 3;
-  plan.optimality_gap = rng.uniform();
-  plan.idle_share = rng.uniform();
-  plan.latency_ns = amount();
-  plan.bytes_per_sample = {rng.uniform() * static_cast<double>(amount()), rng.uniform()};
+  plan.explanation.optimality_gap = rng.uniform();
+  plan.prediction.idle_share = rng.uniform();
+  plan.prediction.latency_ns = amount();
+  plan.prediction.bytes_per_sample = {rng.uniform() * static_cast<double>(amount()), rng.uniform()};
   const bool placed = rng.below(2) == 0;
   int next_worker = static_cast<int>(rng.below(1000));
   plan.stages.clear();
@@ -420,7 +435,7 @@ Plan random_plan(Rng& rng) {
     plan.links.push_back({StageId{static_cast<int32_t>(rng.below(stage))},
                           StageId{static_cast<int32_t>(stage)}, amount()});
   }
-  for (Alternative& alternative : plan.alternatives) {
+  for (Alternative& alternative : plan.explanation.alternatives) {
     alternative.throughput_samples_per_s = rng.uniform() * 1e6;
     alternative.latency_ns = amount();
     alternative.memory_bytes = amount();

@@ -19,7 +19,7 @@ struct PartitionProblem {
   const CutStates& states;
   const CostModel& model;
   MemoryModel memory;
-  Recompute recompute = Recompute::Never;
+  Choice recompute = Choice::Never;
   const cluster::Cluster& cluster;
   int workers = 1;                   ///< the first that many of the cluster's workers may be used
   bool straight = false;             ///< one worker per stage, exactly min(workers, layers) stages

@@ -7,9 +7,15 @@
 #include <optional>
 #include <string>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
+#include "penstock/plan/weight_policy.h"
+#include "penstock/util/short_floats.h"
 
 namespace penstock::planner {
+
+/// Whether something is done: nowhere, where the planner finds it useful, everywhere.
+enum class Choice : uint8_t { Never, Auto, Always };
 
 struct PlanOptions {
   /// Nothing ("auto") takes the partitioner's own choice (1f1b, or dp / serial when a single stage
@@ -24,38 +30,37 @@ struct PlanOptions {
   /// least two stages (of any replicas) for the others where workers and layers allow it. Hybrid
   /// (hybrid.h) gives a plan whose strategy is 1f1b-flush.
   std::optional<plan::Strategy> strategy = {};
-  std::string weights = {};             ///< weight policy by name; empty: the kind's default
-  std::string cost_model = "penstock";  ///< cost_model_names()
-  /// A method of plan/gradient_sync.h, or "auto": the one whose plan is fastest by more than
+  std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the kind's default
+  std::string cost_model = "penstock";             ///< cost_model_names()
+  /// How replicas add their gradients. Nothing: the method whose plan is fastest by more than
   /// 0.5 %, in their order.
-  std::string sync = "ordered";
-  std::string sync_precision = "float32";  ///< in which gradients travel (plan/sync_precision.h)
-  /// "never", "always", "auto": only where the memory limit requires it.
-  std::string recompute = "auto";
+  std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
+  FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
+  Choice recompute = Choice::Auto;  ///< Auto: only where the memory limit requires it
   /// Whether stages move activations to the memory of their hosts and back, on devices whose
-  /// `host_bandwidth` is known: "never", "always" (of all devices; then none recomputes), "auto":
-  /// instead of recomputing, where that is faster.
-  std::string offload = "never";
-  /// Whether replicas share out the optimiser's state: "never", "always", "auto": only where the
-  /// memory limit requires it. Not under `asynchronous`, whose replicas step by themselves.
-  std::string shard_optimizer = "never";
+  /// `host_bandwidth` is known. Always: of all devices; then none recomputes. Auto: instead of
+  /// recomputing, where that is faster.
+  Choice offload = Choice::Never;
+  /// Whether replicas share out the optimiser's state. Auto: only where the memory limit requires
+  /// it. Not under `asynchronous`, whose replicas step by themselves.
+  Choice shard_optimizer = Choice::Never;
   /// One worker per stage, as many stages as workers (or layers, if fewer).
   bool straight = false;
-  int64_t micro_batches = 0;                ///< per mini-batch; 0: chosen
-  int64_t mini_batch = 0;                   ///< most samples per optimiser step; 0: free
-  int64_t memory_limit_bytes = 0;           ///< per worker; 0: that of its device, or none
+  std::optional<int64_t> micro_batches = {};  ///< per mini-batch; nothing: chosen
+  int64_t mini_batch = 0;          ///< most samples per optimiser step; 0: free
+  int64_t memory_limit_bytes = 0;  ///< per worker; 0: that of its device, or none
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   /// Groups in which plans that flush sum their gradients apart, at least: a worker keeps a set of
   /// gradients for each that it holds (docs/weights.md, "What results depend on"). A run needs a
   /// multiple of all replicas. 0: one set on every worker is counted.
   int64_t gradient_groups = 0;
   bool use_all_workers = false;  ///< no worker may idle; always so under "released"
-  /// Stages per worker of interleaved and interleaved-zb; 0: 2, 3 or 4, chosen.
-  int chunks = 0;
-  int64_t slack = -1;  ///< of eager-1f1b; -1: chosen
-  /// Micro-batches that a worker of zb-auto or zb-auto-v keeps at most; 0: the kind's own number,
-  /// fewer where the memory limit asks for it.
-  int64_t keep = 0;
+  /// Stages per worker of interleaved and interleaved-zb; nothing: 2, 3 or 4, chosen.
+  std::optional<int64_t> chunks = {};
+  std::optional<int64_t> slack = {};  ///< of eager-1f1b; nothing: chosen
+  /// Micro-batches that a worker of zb-auto or zb-auto-v keeps at most; nothing: the kind's own
+  /// number, fewer where the memory limit asks for it.
+  std::optional<int64_t> keep = {};
   /// Whether "auto" may pick them, with the many micro-batches per step that they want.
   bool synchronous_pipelines = true;
   /// All workers meet before each step (NORM), as where gradients are clipped by their norm.

@@ -32,26 +32,20 @@ void check_supports(Strategy strategy, WeightPolicy policy) {
 }
 
 // The pipeline whose schedule can keep weights that way.
-Strategy pipeline_with(const std::string& weights) {
-  if (weights.empty()) return Strategy::OneFOneB;
-  const WeightPolicy policy = plan::parse_weight_policy(weights);
+Strategy pipeline_with(std::optional<WeightPolicy> policy) {
   if (policy == WeightPolicy::Flush) return Strategy::OneFOneBFlush;
   return policy == WeightPolicy::TwoBuffered ? Strategy::TwoBuffered : Strategy::OneFOneB;
 }
 
 // Options that only some strategies have.
 void check_schedule_options(const PlanOptions& options) {
-  plan::check_schedule_options(
-      options.strategy, options.chunks > 0 ? std::optional<int64_t>(options.chunks) : std::nullopt,
-      options.slack >= 0 ? std::optional<int64_t>(options.slack) : std::nullopt,
-      options.keep != 0 ? std::optional<int64_t>(options.keep) : std::nullopt);
+  plan::check_schedule_options(options.strategy, options.chunks, options.slack, options.keep);
 }
 
 Family requested_family(const PlanOptions& options) {
   Family family;
   family.strategy = options.strategy.value_or(pipeline_with(options.weights));
-  family.policy = options.weights.empty() ? default_policy(family.strategy)
-                                          : plan::parse_weight_policy(options.weights);
+  family.policy = options.weights.value_or(default_policy(family.strategy));
   check_supports(family.strategy, family.policy);
   const plan::StrategyTraits& row = traits(family.strategy);
   if (!row.trains) throw ConfigError(fmt::format("strategy {} does not train", row.name));
@@ -60,7 +54,7 @@ Family requested_family(const PlanOptions& options) {
         "straight means one worker per stage; strategy {} has a single stage", row.name));
   }
   family.straight = options.straight || row.one_worker_per_stage;
-  if (traits(family.strategy).takes_slack) family.slack = std::max<int64_t>(options.slack, 0);
+  if (traits(family.strategy).takes_slack) family.slack = options.slack.value_or(0);
   family.may_be_single_stage = !options.strategy;
   return family;
 }
@@ -68,7 +62,7 @@ Family requested_family(const PlanOptions& options) {
 bool may_be_replaced(const Context& context) {
   const PlanOptions& options = context.options;
   return !options.strategy && options.cost_model == "penstock" &&
-         (options.weights.empty() || options.weights == "flush");
+         options.weights.value_or(WeightPolicy::Flush) == WeightPolicy::Flush;
 }
 
 // Of the families that the partitioner prices itself.
@@ -79,9 +73,9 @@ std::optional<Plan> faster_standard(const Context& context, Families& families,
   for (const Strategy strategy :
        {Strategy::Serial, Strategy::DataParallel, pipeline_with(context.options.weights)}) {
     const PlanResult& other = families.standard(strategy);
-    if (!other.plan || other.plan->throughput_samples_per_s <= samples_per_s) continue;
+    if (!other.plan || other.plan->prediction.throughput_samples_per_s <= samples_per_s) continue;
     best = other.plan;
-    samples_per_s = best->throughput_samples_per_s;
+    samples_per_s = best->prediction.throughput_samples_per_s;
   }
   return best;
 }
@@ -92,7 +86,7 @@ std::optional<Plan> faster_synchronous(const Context& context, Families& familie
                                        double samples_per_s) {
   const PlanOptions& options = context.options;
   if (!options.synchronous_pipelines || options.use_all_workers) return std::nullopt;
-  const bool one_copy = options.straight || (options.mini_batch == 0 && options.micro_batches == 0);
+  const bool one_copy = options.straight || (options.mini_batch == 0 && !options.micro_batches);
   std::optional<Plan> best;
   for (const Strategy strategy : synchronous_pipelines()) {
     // Two directions are replicas.
@@ -100,7 +94,7 @@ std::optional<Plan> faster_synchronous(const Context& context, Families& familie
     auto other = families.faster_synchronous(strategy, samples_per_s, one_copy);
     if (!other) continue;
     best = std::move(other);
-    samples_per_s = best->throughput_samples_per_s;
+    samples_per_s = best->prediction.throughput_samples_per_s;
   }
   return best;
 }
@@ -110,28 +104,28 @@ std::optional<Plan> faster_synchronous(const Context& context, Families& familie
 // or than one with more micro-batches in flight. Where the simulator says so, "auto" takes the
 // fastest of those it may pick.
 Plan confirmed(const Context& context, Families& families, Plan plan) {
-  double samples_per_s = kFaster * plan.throughput_samples_per_s;
+  double samples_per_s = kFaster * plan.prediction.throughput_samples_per_s;
   std::optional<Plan> better = faster_standard(context, families, samples_per_s);
-  if (better) samples_per_s = kFaster * better->throughput_samples_per_s;
+  if (better) samples_per_s = kFaster * better->prediction.throughput_samples_per_s;
   if (auto synchronous = faster_synchronous(context, families, samples_per_s))
     better = std::move(synchronous);
   if (!better) return plan;
   // Whether something beats the partitioner's optimum is known no better than that optimum itself.
   // The gap of workers with several stages is measured against a bound of its own.
   if (!better->shares_workers())
-    better->optimality_gap = std::max(better->optimality_gap, plan.optimality_gap);
-  better->notes.push_back(fmt::format(
+    better->explanation.optimality_gap = std::max(better->explanation.optimality_gap, plan.explanation.optimality_gap);
+  better->explanation.notes.push_back(fmt::format(
       "The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is "
       "{:.2f}x as fast.",
-      to_string(plan.strategy), short_config(plan), format_duration(plan.bottleneck_ns),
-      better->throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
+      to_string(plan.strategy), short_config(plan), format_duration(plan.prediction.bottleneck_ns),
+      better->prediction.throughput_samples_per_s / std::max(plan.prediction.throughput_samples_per_s, 1e-300)));
   return *std::move(better);
 }
 
 // A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one
 // version.
 std::string flushed_hint(Families& families, const PlanOptions& options) {
-  if (options.strategy || !options.weights.empty() ||
+  if (options.strategy || options.weights ||
       !families.standard(Strategy::OneFOneBFlush).plan)
     return "";
   return "; a plan with --strategy 1f1b-flush, which keeps one version of the weights, would fit";
@@ -142,15 +136,14 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
   if (options.straight)
     throw ConfigError(
         "straight means one worker per stage; strategy hybrid replicates its first stage");
-  if (!options.weights.empty() && options.weights != "flush") {
-    throw ConfigError(
-        fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
-                    options.weights.substr(0, 40)));
+  if (options.weights.value_or(WeightPolicy::Flush) != WeightPolicy::Flush) {
+    throw ConfigError(fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
+                                  to_string(*options.weights)));
   }
   PlanResult result = families.standard(Strategy::Hybrid);
   if (result.reason == kNotInTime) throw OutOfTime();
   if (result.plan)
-    result.plan->notes.push_back(
+    result.plan->explanation.notes.push_back(
         "Hybrid parallelism: its schedule is 1f1b-flush with one micro-batch per replica and "
         "step.");
   return result;
@@ -176,8 +169,8 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
     // What stands for the strategy in the tables may run faster than the optimum.
     const PlanResult& usual = families.standard(family.strategy);
     const bool faster =
-        usual.plan && (!result.plan || usual.plan->throughput_samples_per_s >
-                                           kFaster * result.plan->throughput_samples_per_s);
+        usual.plan && (!result.plan || usual.plan->prediction.throughput_samples_per_s >
+                                           kFaster * result.plan->prediction.throughput_samples_per_s);
     return faster ? usual : result;
   }
   if (options.strategy || !families.may_hide_sums()) return result;
@@ -192,16 +185,16 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
     return result;
   }
   const bool faster =
-      other.plan && (!result.plan || other.plan->throughput_samples_per_s >
-                                         kFaster * result.plan->throughput_samples_per_s);
+      other.plan && (!result.plan || other.plan->prediction.throughput_samples_per_s >
+                                         kFaster * result.plan->prediction.throughput_samples_per_s);
   return faster ? other : result;
 }
 
 void set_interval(Plan& plan) {
-  const auto interval = simulate::expected_interval(plan, plan.throughput_samples_per_s);
+  const auto interval = simulate::expected_interval(plan, plan.prediction.throughput_samples_per_s);
   if (!interval) return;
-  plan.throughput_low_samples_per_s = interval->low;
-  plan.throughput_high_samples_per_s = interval->high;
+  plan.prediction.throughput_low_samples_per_s = interval->low;
+  plan.prediction.throughput_high_samples_per_s = interval->high;
 }
 
 Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages,
@@ -224,7 +217,6 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
   Plan named;
   named.cluster = context.cluster;
   named.worker_of_replica = worker_of_replica;
-  named.weights = to_string(WeightPolicy::Flush);
   for (const plan::Stage& stage : stages) {
     named.stages.push_back(
         {.layers = stage.layers, .replicas = stage.replicas, .first_worker = stage.first_worker});
@@ -266,19 +258,19 @@ PlanResult plan_with_any_sync(const profile::Profile& profile, const cluster::Cl
   PlanResult best;
   for (size_t s = 0; s < syncs.size(); ++s) {
     if (time.is_over() && best.plan) break;
-    options.sync = to_string(syncs[s]);
+    options.sync = syncs[s];
     PlanResult result = make_plan_within(profile, cluster, options,
                                          time.share(1.0 / static_cast<double>(syncs.size() - s)));
     const bool better =
-        result.plan && (!best.plan || result.plan->throughput_samples_per_s >
-                                          kFaster * best.plan->throughput_samples_per_s);
+        result.plan && (!best.plan || result.plan->prediction.throughput_samples_per_s >
+                                          kFaster * best.plan->prediction.throughput_samples_per_s);
     if (better || !best.plan) best = std::move(result);
   }
-  if (best.plan && best.plan->sync == to_string(plan::GradientSync::Ring))
-    best.plan->notes.push_back(
+  if (best.plan && best.plan->sync == plan::GradientSync::Ring)
+    best.plan->explanation.notes.push_back(
         "Gradients are added around a ring: results differ by rounding from those of one thread.");
-  if (best.plan && best.plan->sync == to_string(plan::GradientSync::Hierarchical))
-    best.plan->notes.push_back(
+  if (best.plan && best.plan->sync == plan::GradientSync::Hierarchical)
+    best.plan->explanation.notes.push_back(
         "Gradients are added inside each machine first: results differ by rounding from those of "
         "one thread.");
   return best;
@@ -300,9 +292,9 @@ std::vector<std::string> unused_choices(const PlanOptions& options, Strategy cho
     notes.push_back(fmt::format("{} has no effect on {}: it is for {} (--strategy).", option,
                                 to_string(chosen), plan::names_of(plan::strategies_where(takes))));
   };
-  add(options.chunks > 0, "--chunks", [](const auto& row) { return row.takes_chunks(); });
-  add(options.slack >= 0, "--slack", [](const auto& row) { return row.takes_slack; });
-  add(options.keep > 0, "--keep", [](const auto& row) { return row.takes_keep; });
+  add(options.chunks.has_value(), "--chunks", [](const auto& row) { return row.takes_chunks(); });
+  add(options.slack.has_value(), "--slack", [](const auto& row) { return row.takes_slack; });
+  add(options.keep.has_value(), "--keep", [](const auto& row) { return row.takes_keep; });
   return notes;
 }
 
@@ -313,8 +305,8 @@ std::string time_text(const PlanOptions& options) {
 PlanResult make_plan_within(const profile::Profile& profile, const cluster::Cluster& cluster,
                             PlanOptions options, TimeLimit time) {
   const bool keeps_to_flush =
-      !options.strategy && options.weights.empty() && !graph::tie_groups(profile.graph).empty();
-  if (keeps_to_flush) options.weights = to_string(WeightPolicy::Flush);
+      !options.strategy && !options.weights && !graph::tie_groups(profile.graph).empty();
+  if (keeps_to_flush) options.weights = WeightPolicy::Flush;
   check_schedule_options(options);
   const Context context(profile, cluster, options, time.share(kShareOfSearching));
   SplitFinder finder(context);
@@ -332,13 +324,13 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
   set_interval(plan);
-  for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_plan(context, plan)) plan.explanation.notes.push_back(std::move(note));
   for (std::string& note : unused_choices(options, plan.strategy))
-    plan.notes.push_back(std::move(note));
+    plan.explanation.notes.push_back(std::move(note));
   if (keeps_to_flush)
-    plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
+    plan.explanation.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
   if (finder.out_of_time() || context.time.is_over()) {
-    plan.notes.push_back(fmt::format(
+    plan.explanation.notes.push_back(fmt::format(
         "The search ended at its time limit, {}: a longer one (--time-limit) may find a faster "
         "plan.",
         time_text(options)));
@@ -346,10 +338,10 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   std::vector<FamilyRow> rows =
       families.rows(options.compare ? plan::training_strategies() : short_list(), plan);
   explain_rows(context, families, plan, rows);
-  for (std::string& note : notes_on_rows(plan, rows)) plan.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_rows(plan, rows)) plan.explanation.notes.push_back(std::move(note));
   for (FamilyRow& row : rows) {
     if (options.compare || row.entry.throughput_samples_per_s > 0)
-      plan.alternatives.push_back(std::move(row.entry));
+      plan.explanation.alternatives.push_back(std::move(row.entry));
   }
   return result;
 }
@@ -358,7 +350,7 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
 
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& options) {
-  if (options.sync == "auto") return plan_with_any_sync(profile, cluster, options);
+  if (!options.sync) return plan_with_any_sync(profile, cluster, options);
   return make_plan_within(profile, cluster, options, TimeLimit(options.time_limit));
 }
 
@@ -382,13 +374,13 @@ Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& 
   split.strategy = family.strategy;
   split.policy = family.policy;
   split.slack = family.slack;
-  if (options.keep > 0) split.keep.assign(split.stages.size(), options.keep);
+  if (options.keep) split.keep.assign(split.stages.size(), *options.keep);
   if (family.may_be_single_stage) name_single_stage(split);
   Plan plan = price(context, split);
   set_interval(plan);
-  for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_plan(context, plan)) plan.explanation.notes.push_back(std::move(note));
   const std::string misfit = over_limit(context, split, plan);
-  if (!misfit.empty()) plan.notes.push_back("Warning: " + misfit + ".");
+  if (!misfit.empty()) plan.explanation.notes.push_back("Warning: " + misfit + ".");
   return plan;
 }
 
@@ -412,15 +404,15 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.weights = plan.weights;
   options.cost_model = cost_model;
   options.sync = plan.sync;
-  options.sync_precision = plan.sync_precision;
+  options.gradient_precision = plan.gradient_precision;
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
   if (plan.slack > 0) options.slack = plan.slack;
   Plan priced = price_placed_plan(profile, cluster, plan.stages, plan.worker_of_replica, options);
-  if (!plan.cost_model.empty() && plan.cost_model != cost_model) {
-    priced.notes.push_back(fmt::format(
+  if (!plan.explanation.cost_model.empty() && plan.explanation.cost_model != cost_model) {
+    priced.explanation.notes.push_back(fmt::format(
         "Found under the cost model {} ({} for its slowest part there), priced under {}.",
-        plan.cost_model, format_duration(plan.bottleneck_ns), cost_model));
+        plan.explanation.cost_model, format_duration(plan.prediction.bottleneck_ns), cost_model));
   }
   return priced;
 }

@@ -46,27 +46,27 @@ cluster::Cluster random_cluster(Rng& rng, int most_workers) {
 }
 
 void may_move_to_host(Rng& rng, cluster::Cluster& cluster, PlanOptions& options) {
-  if (options.recompute == "always" || rng.below(2) == 0) return;
+  if (options.recompute == Choice::Always || rng.below(2) == 0) return;
   cluster.device.host_bytes_per_s = between(rng, 1, 1000) * 1'000'000;
   for (cluster::DeviceGroup& group : cluster.groups)
     group.device.host_bytes_per_s = between(rng, 1, 1000) * 1'000'000;
-  options.offload = rng.below(2) == 0 ? "auto" : "always";
+  options.offload = rng.below(2) == 0 ? Choice::Auto : Choice::Always;
 }
 
 PlanOptions random_options(Rng& rng) {
   const std::vector<std::string> strategies{"auto",  "serial", "dp",         "mp",
                                             "gpipe", "1f1b",   "1f1b-flush", "2bw"};
-  const std::vector<std::string> recompute{"never", "always", "auto"};
+  const std::vector<Choice> recompute{Choice::Never, Choice::Always, Choice::Auto};
   PlanOptions options;
   options.strategy = plan::parse_strategy_choice(strategies[rng.below(strategies.size())]);
   options.cost_model = cost_model_names()[rng.below(4)];
   options.recompute = recompute[rng.below(3)];
   options.shard_optimizer = recompute[rng.below(3)];
-  if (rng.below(2) == 0) options.sync = "hierarchical";
+  if (rng.below(2) == 0) options.sync = plan::GradientSync::Hierarchical;
   if (rng.below(4) == 0 && options.strategy != plan::Strategy::TwoBuffered)
     options.micro_batches = between(rng, 1, 10);
   if (rng.below(3) == 0) options.optimizer_state_per_weight = 2;
-  options.sync_precision = to_string(plan::kSyncPrecisions[rng.below(3)]);
+  options.gradient_precision = plan::kSyncPrecisions[rng.below(3)];
   return options;
 }
 
@@ -76,21 +76,18 @@ double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& c
   const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(profile);
   const CutStates states(profile.graph, layers);
   const auto model =
-      make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync),
-                      SyncOverlap::Hidden, plan::parse_sync_precision(options.sync_precision));
+      make_cost_model(options.cost_model, cluster, *options.sync,
+                      SyncOverlap::Hidden, options.gradient_precision);
   const MemoryModel memory{.limit_bytes = options.memory_limit_bytes,
-                           .micro_batches = options.micro_batches,
+                           .micro_batches = options.micro_batches.value_or(0),
                            .max_workers = cluster.num_workers(),
                            .optimizer_state_per_weight = options.optimizer_state_per_weight,
-                           .shard_optimizer = options.shard_optimizer != "never"};
-  const auto recompute = options.recompute == "never"    ? Recompute::Never
-                         : options.recompute == "always" ? Recompute::Always
-                                                         : Recompute::Auto;
+                           .shard_optimizer = options.shard_optimizer != Choice::Never};
   const auto best = brute_force(profile.graph, layers,
                                 {.states = states,
                                  .model = *model,
                                  .memory = memory,
-                                 .recompute = recompute,
+                                 .recompute = options.recompute,
                                  .cluster = cluster,
                                  .workers = cluster.num_workers(),
                                  .straight = options.straight,
@@ -122,8 +119,8 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
     ASSERT_EQ(result.plan.has_value(), exists) << "seed " << seed << ' ' << result.reason;
     (exists ? plans : refusals) += 1;
     if (!exists) continue;
-    ASSERT_EQ(result.plan->optimality_gap, 0);
-    if (result.plan->bottleneck_ns == std::llround(expected_ns)) continue;
+    ASSERT_EQ(result.plan->explanation.optimality_gap, 0);
+    if (result.plan->prediction.bottleneck_ns == std::llround(expected_ns)) continue;
     ++faster;
     const Context context(profile, cluster, options);
     SplitFinder finder(context);
@@ -131,10 +128,10 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
         finder.best({.strategy = plan::Strategy::OneFOneB, .straight = options.straight});
     ASSERT_TRUE(found);
     const plan::Plan optimum = price(context, found->split, found->micro_batches);
-    ASSERT_EQ(optimum.bottleneck_ns, std::llround(expected_ns))
+    ASSERT_EQ(optimum.prediction.bottleneck_ns, std::llround(expected_ns))
         << "seed " << seed << ' ' << options.cost_model;
     ASSERT_EQ(options.cost_model, "penstock");
-    ASSERT_GT(result.plan->throughput_samples_per_s, optimum.throughput_samples_per_s);
+    ASSERT_GT(result.plan->prediction.throughput_samples_per_s, optimum.prediction.throughput_samples_per_s);
   }
   EXPECT_GT(plans, 500);
   EXPECT_GT(refusals, 50);
@@ -183,13 +180,13 @@ TEST(PlannerProperty, TheStageOfTheLossHasFewerLayers) {
     std::vector<int64_t> times;
     for (const profile::LayerCost& cost : profile.costs)
       times.push_back(cost.forward_ns + cost.backward_ns);
-    EXPECT_EQ(with.bottleneck_ns, shortest_longest_run(times, 0, workers)) << "seed " << seed;
+    EXPECT_EQ(with.prediction.bottleneck_ns, shortest_longest_run(times, 0, workers)) << "seed " << seed;
     if (with.stages.back().layers.size() < without.stages.back().layers.size()) ++moved;
     // The simulator charges the same stage.
     const simulate::Result result = simulate::simulate_plan(with, 200, {});
     EXPECT_NEAR(static_cast<double>(result.makespan_ns),
-                200.0 * static_cast<double>(with.bottleneck_ns),
-                12.0 * static_cast<double>(with.bottleneck_ns))
+                200.0 * static_cast<double>(with.prediction.bottleneck_ns),
+                12.0 * static_cast<double>(with.prediction.bottleneck_ns))
         << "seed " << seed;
   }
   EXPECT_GT(moved, 50);
@@ -225,7 +222,7 @@ TEST(PlannerProperty, MemoryLimitsHoldWithGradientGroups) {
     }
     ++fitting;
     ASSERT_TRUE(counted_once.plan) << "seed " << seed;
-    EXPECT_GE(result.plan->bottleneck_ns, counted_once.plan->bottleneck_ns) << "seed " << seed;
+    EXPECT_GE(result.plan->prediction.bottleneck_ns, counted_once.plan->prediction.bottleneck_ns) << "seed " << seed;
     for (const plan::Stage& stage : result.plan->stages)
       EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes) << "seed " << seed;
   }
@@ -282,12 +279,12 @@ TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
     if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 200, 900);
     const PlanResult result = make_plan(profile, cluster, options);
     if (!result.plan) continue;
-    for (const plan::Alternative& row : result.plan->alternatives) {
+    for (const plan::Alternative& row : result.plan->explanation.alternatives) {
       EXPECT_FALSE(row.note.empty()) << "seed " << seed << ' ' << row.strategy;
       if (row.strategy != plan::Strategy::Serial && row.strategy != plan::Strategy::DataParallel &&
           row.strategy != plan::Strategy::OneFOneB)
         continue;
-      EXPECT_LE(row.throughput_samples_per_s, 1.005 * result.plan->throughput_samples_per_s)
+      EXPECT_LE(row.throughput_samples_per_s, 1.005 * result.plan->prediction.throughput_samples_per_s)
           << "seed " << seed << ' ' << row.strategy;
       if (options.memory_limit_bytes > 0) {
         EXPECT_LE(row.memory_bytes, options.memory_limit_bytes);

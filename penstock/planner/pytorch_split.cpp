@@ -43,11 +43,11 @@ void check_plan(const plan::Plan& plan) {
         "has no replicas of single stages; this plan has {} (--straight plans without them)",
         plan.config()));
   }
-  if (plan::parse_weight_policy(plan.weights) != plan::WeightPolicy::Flush) {
+  if (plan.weights != plan::WeightPolicy::Flush) {
     refuse(fmt::format(
         "has synchronous schedules only; this plan's strategy is {}, with the weight policy {} "
         "(expected --strategy gpipe, 1f1b-flush, interleaved, zb-h1...)",
-        to_string(plan.strategy), plan.weights));
+        to_string(plan.strategy), to_string(plan.weights)));
   }
 }
 
@@ -143,7 +143,7 @@ PytorchSplit pytorch_split(const plan::Plan& plan, const profile::Profile& profi
     if (s < chosen->size())
       split.cuts.push_back({.module = modules[end], .moved = (*chosen)[s] - cuts[s]});
   }
-  split.plan = reprice(split.plan, profile, cluster, plan.cost_model);
+  split.plan = reprice(split.plan, profile, cluster, plan.explanation.cost_model);
   return split;
 }
 

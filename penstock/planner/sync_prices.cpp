@@ -51,14 +51,14 @@ std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluste
                   [](const plan::Stage& stage) { return !stage.buckets.empty(); });
   if (!between_ranks) return prices;
   std::vector<GradientSync> syncs = distinct_syncs(cluster);
-  const GradientSync own = plan::parse_gradient_sync(plan.sync);
+  const GradientSync own = plan.sync;
   if (std::find(syncs.begin(), syncs.end(), own) == syncs.end()) syncs.push_back(own);
   std::sort(syncs.begin(), syncs.end());  // as kGradientSyncs
   for (const GradientSync sync : syncs) {
     plan::Plan other = plan;
-    other.sync = to_string(sync);
+    other.sync = sync;
     other = reprice(other, profile, cluster, "penstock", global_norm);
-    SyncPrice price{.sync = sync, .throughput_samples_per_s = other.throughput_samples_per_s};
+    SyncPrice price{.sync = sync, .throughput_samples_per_s = other.prediction.throughput_samples_per_s};
     const auto model = make_cost_model("penstock", cluster, sync);
     for (size_t s = 0; s < other.stages.size(); ++s) {
       const plan::Stage& stage = other.stages[s];

@@ -30,28 +30,28 @@ plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& syn
                          const std::string& precision = "float32") {
   PlanOptions options;
   options.strategy = plan::Strategy::DataParallel;
-  options.sync = sync;
-  options.sync_precision = precision;
+  options.sync = plan::parse_sync_choice(sync);
+  options.gradient_precision = plan::parse_sync_precision(precision);
   return *make_plan(heavy(), cluster, options).plan;
 }
 
 TEST(SyncPrices, AutoTakesAnotherMethodOnlyWhereItIsFaster) {
-  EXPECT_EQ(data_parallel(flat_cluster(4, 1'000'000'000), "auto").sync, "ordered");
+  EXPECT_EQ(data_parallel(flat_cluster(4, 1'000'000'000), "auto").sync, plan::GradientSync::Ordered);
   // Two replicas in each of two servers: out of a server ordered sends 2 W, a ring 1.5 W, and
   // hierarchical W.
   const plan::Plan hierarchical = data_parallel(two_servers(), "auto");
-  EXPECT_EQ(hierarchical.sync, "hierarchical");
-  EXPECT_THAT(hierarchical.notes, Contains(HasSubstr("inside each machine first")));
+  EXPECT_EQ(hierarchical.sync, plan::GradientSync::Hierarchical);
+  EXPECT_THAT(hierarchical.explanation.notes, Contains(HasSubstr("inside each machine first")));
   const plan::Plan ring = data_parallel(two_servers(), "ring");
-  EXPECT_GT(hierarchical.throughput_samples_per_s, ring.throughput_samples_per_s);
-  EXPECT_GT(ring.throughput_samples_per_s,
-            data_parallel(two_servers(), "ordered").throughput_samples_per_s);
+  EXPECT_GT(hierarchical.prediction.throughput_samples_per_s, ring.prediction.throughput_samples_per_s);
+  EXPECT_GT(ring.prediction.throughput_samples_per_s,
+            data_parallel(two_servers(), "ordered").prediction.throughput_samples_per_s);
   // Where machines hold one worker each it is no method of its own, and a ring is fastest.
   cluster::Cluster alone = two_servers();
   alone.levels.insert(alone.levels.begin(), {.name = "machine", .machine = true});
   const plan::Plan around = data_parallel(alone, "auto");
-  EXPECT_EQ(around.sync, "ring");
-  EXPECT_THAT(around.notes, Contains(HasSubstr("around a ring")));
+  EXPECT_EQ(around.sync, plan::GradientSync::Ring);
+  EXPECT_THAT(around.explanation.notes, Contains(HasSubstr("around a ring")));
 }
 
 TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {
@@ -61,7 +61,7 @@ TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {
   ASSERT_EQ(prices.size(), 3U);
   for (const SyncPrice& price : prices) {
     const plan::Plan other = data_parallel(cluster, std::string(to_string(price.sync)));
-    EXPECT_DOUBLE_EQ(price.throughput_samples_per_s, other.throughput_samples_per_s);
+    EXPECT_DOUBLE_EQ(price.throughput_samples_per_s, other.prediction.throughput_samples_per_s);
     EXPECT_EQ(price.sync_ns, other.stages[0].sync_ns);
     EXPECT_LT(price.wait_ns, price.sync_ns);
   }
@@ -83,7 +83,7 @@ TEST(SyncPrices, ArePricesInThePrecisionOfThePlan) {
   }
   EXPECT_THROW(data_parallel(cluster, "ordered", "float64"), ConfigError);
   EXPECT_THROW(data_parallel(cluster, "asynchronous", "float16"), ConfigError);
-  EXPECT_EQ(data_parallel(cluster, "auto", "float16").sync_precision, "float16");
+  EXPECT_EQ(data_parallel(cluster, "auto", "float16").gradient_precision, FloatType::Float16);
 }
 
 TEST(SyncPrices, SayHowMachinesAddWhereTheyAreDescribed) {

@@ -86,10 +86,10 @@ TEST(TimeLimit, PlanningEndsWithThePlanFoundAndItsGap) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
     ASSERT_TRUE(result.plan) << result.reason;
     EXPECT_NO_THROW(plan::stage_of_layer(*result.plan, profile.graph));
-    EXPECT_GT(result.plan->throughput_samples_per_s, 0);
-    EXPECT_GT(result.plan->optimality_gap, 0);
-    EXPECT_LT(result.plan->optimality_gap, 1);
-    EXPECT_THAT(result.plan->notes, Contains(HasSubstr("ended at its time limit, 500 ms")));
+    EXPECT_GT(result.plan->prediction.throughput_samples_per_s, 0);
+    EXPECT_GT(result.plan->explanation.optimality_gap, 0);
+    EXPECT_LT(result.plan->explanation.optimality_gap, 1);
+    EXPECT_THAT(result.plan->explanation.notes, Contains(HasSubstr("ended at its time limit, 500 ms")));
   }
 }
 
@@ -121,12 +121,12 @@ TEST(TimeLimit, FamiliesThatAreNotPlannedAreNamedTogether) {
   options.compare = true;
   const PlanResult result = make_plan(grid(20), uneven(32), options);
   ASSERT_TRUE(result.plan) << result.reason;
-  EXPECT_EQ(std::count_if(result.plan->notes.begin(), result.plan->notes.end(),
+  EXPECT_EQ(std::count_if(result.plan->explanation.notes.begin(), result.plan->explanation.notes.end(),
                           [](const std::string& note) {
                             return note.find("not planned within") != std::string::npos;
                           }),
             1);
-  EXPECT_THAT(result.plan->notes, Contains(HasSubstr("zb-auto, ")));
+  EXPECT_THAT(result.plan->explanation.notes, Contains(HasSubstr("zb-auto, ")));
 }
 
 TEST(TimeLimitProperty, ALongLimitChangesNothing) {
@@ -161,9 +161,9 @@ TEST(TimeLimitProperty, GapsAreTrue) {
     options.time_limit = std::chrono::microseconds(testing_graphs::between(rng, 1, 3000));
     const PlanResult hurried = make_plan(profile, cluster, options);
     if (!hurried.plan) continue;
-    EXPECT_GE(hurried.plan->bottleneck_ns, best.plan->bottleneck_ns);
-    EXPECT_LE(static_cast<double>(hurried.plan->bottleneck_ns) * (1 - hurried.plan->optimality_gap),
-              static_cast<double>(best.plan->bottleneck_ns) + 1);
+    EXPECT_GE(hurried.plan->prediction.bottleneck_ns, best.plan->prediction.bottleneck_ns);
+    EXPECT_LE(static_cast<double>(hurried.plan->prediction.bottleneck_ns) * (1 - hurried.plan->explanation.optimality_gap),
+              static_cast<double>(best.plan->prediction.bottleneck_ns) + 1);
   }
 }
 

@@ -225,11 +225,11 @@ plan::WhatIfResult answer(const Change& change, const profile::Profile& profile,
   if (!result.plan) return answer;
   answer.strategy = result.plan->strategy;
   answer.config = result.plan->config();
-  answer.throughput_samples_per_s = result.plan->throughput_samples_per_s;
+  answer.throughput_samples_per_s = result.plan->prediction.throughput_samples_per_s;
   for (const plan::Stage& stage : result.plan->stages)
     answer.memory_bytes = std::max(answer.memory_bytes, stage.memory_bytes);
-  if (plan.throughput_samples_per_s > 0)
-    answer.speedup = answer.throughput_samples_per_s / plan.throughput_samples_per_s;
+  if (plan.prediction.throughput_samples_per_s > 0)
+    answer.speedup = answer.throughput_samples_per_s / plan.prediction.throughput_samples_per_s;
   return answer;
 }
 

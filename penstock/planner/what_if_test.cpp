@@ -119,7 +119,7 @@ TEST(WhatIf, KeepsTheSameNumberOfWorkersBehindEachSwitch) {
   ASSERT_NE(find(one, "2 workers fewer"), nullptr);
   PlanOptions options;
   options.strategy = plan::Strategy::DataParallel;
-  options.sync = "hierarchical";
+  options.sync = plan::GradientSync::Hierarchical;
   const plan::WhatIfResult faster = *find(answers(cluster, options), "twice the bandwidth");
   EXPECT_GT(faster.speedup, 1.001);
 }
@@ -135,9 +135,9 @@ TEST(WhatIf, EachAnswerIsThePlanForTheChangedCluster) {
   EXPECT_TRUE(more->feasible);
   EXPECT_EQ(more->config, after.plan->config());
   EXPECT_EQ(more->strategy, after.plan->strategy);
-  EXPECT_EQ(more->throughput_samples_per_s, after.plan->throughput_samples_per_s);
+  EXPECT_EQ(more->throughput_samples_per_s, after.plan->prediction.throughput_samples_per_s);
   EXPECT_DOUBLE_EQ(more->speedup,
-                   after.plan->throughput_samples_per_s / before.plan->throughput_samples_per_s);
+                   after.plan->prediction.throughput_samples_per_s / before.plan->prediction.throughput_samples_per_s);
 }
 
 TEST(WhatIf, DoubleSpeedOfTheWorkersHelpsAndOneFewerDoesNot) {

@@ -60,7 +60,7 @@ int64_t read_number(std::string_view text, double scale, std::string_view key, c
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || end != digits.data() + digits.size() || !(value >= 0) ||
       !(value * scale <= kLargest)) {
-    at.fail(fmt::format("{}: expected a number of at least 0, found {}", key, quoted(digits)));
+    at.fail(fmt::format("{}: expected a number of at least 0, found {}", key, in_quotes(digits)));
   }
   return nearest(value * scale);
 }
@@ -70,7 +70,7 @@ std::vector<int64_t> read_sizes(std::string_view text, std::string_view key, con
   text = trim(text);
   const bool is_list = text.starts_with('[');
   if (is_list && !text.ends_with(']'))
-    at.fail(fmt::format("{}: expected a list such as [1.0; 2.0], found {}", key, quoted(text)));
+    at.fail(fmt::format("{}: expected a list such as [1.0; 2.0], found {}", key, in_quotes(text)));
   std::string_view rest = is_list ? text.substr(1, text.size() - 2) : text;
   std::vector<int64_t> sizes;
   while (true) {
@@ -91,7 +91,7 @@ LayerCost read_costs(std::string_view text, const Location& at) {
     const size_t end = std::min(text.find(','), text.size());
     const std::string_view field = trim(text.substr(0, end));
     if (!field.starts_with(key) || field.substr(key.size(), 1) != "=")
-      at.fail(fmt::format("expected {}=..., found {}", key, quoted(field)));
+      at.fail(fmt::format("expected {}=..., found {}", key, in_quotes(field)));
     const std::string_view value = field.substr(key.size() + 1);
     if (key == kKeys[0]) cost.forward_ns = read_number(value, kNsPerMs, key, at);
     if (key == kKeys[1]) cost.backward_ns = read_number(value, kNsPerMs, key, at);
@@ -101,7 +101,7 @@ LayerCost read_costs(std::string_view text, const Location& at) {
   }
   if (!trim(text).empty())
     at.fail(
-        fmt::format("expected the end of the line after parameter_size, found {}", quoted(text)));
+        fmt::format("expected the end of the line after parameter_size, found {}", in_quotes(text)));
   cost.stash_bytes = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(), int64_t{0},
                                      saturating_add);
   return cost;
@@ -124,13 +124,13 @@ Node read_node(std::string_view line, const Location& at) {
   const size_t costs = line.find(" -- forward_compute_time=");
   if (id_end == std::string_view::npos || costs == std::string_view::npos || costs <= id_end) {
     at.fail(fmt::format("expected 'id -- description -- forward_compute_time=..., ...', found {}",
-                        quoted(line)));
+                        in_quotes(line)));
   }
   Node node;
   node.id = trim(line.substr(0, id_end));
   if (!graph::is_layer_name(node.id))
     at.fail(fmt::format("expected a node id of letters, digits, '_', '-' or '.', found {}",
-                        quoted(node.id)));
+                        in_quotes(node.id)));
   const std::string_view description =
       trim(line.substr(id_end + kSeparator.size(), costs - id_end - kSeparator.size()));
   node.is_input = description.starts_with("Input");
@@ -169,24 +169,24 @@ GraphFile read_lines(std::string_view text, std::string_view place) {
     }
     file.nodes.push_back(read_node(line, at));
     if (!positions.emplace(file.nodes.back().id, file.nodes.size() - 1).second) {
-      at.fail(fmt::format("the node {} is described twice", quoted(file.nodes.back().id)));
+      at.fail(fmt::format("the node {} is described twice", in_quotes(file.nodes.back().id)));
     }
   }
   const auto position = [&](std::string_view id, const Location& at) {
     const auto found = positions.find(trim(id));
     if (found == positions.end())
-      at.fail(fmt::format("no line describes the node {}", quoted(trim(id))));
+      at.fail(fmt::format("no line describes the node {}", in_quotes(trim(id))));
     return found->second;
   };
   for (const EdgeLine& edge : edge_lines) {
     const Location at{place, edge.line};
     const size_t middle = edge.text.find(kSeparator);
     if (middle == std::string_view::npos)
-      at.fail(fmt::format("expected an edge 'id -- id', found {}", quoted(edge.text)));
+      at.fail(fmt::format("expected an edge 'id -- id', found {}", in_quotes(edge.text)));
     file.edges.push_back({position(edge.text.substr(0, middle), at),
                           position(edge.text.substr(middle + kSeparator.size()), at)});
     if (const Node& to = file.nodes[file.edges.back().to]; to.is_input)
-      at.fail(fmt::format("expected no edge into the input {}", quoted(to.id)));
+      at.fail(fmt::format("expected no edge into the input {}", in_quotes(to.id)));
   }
   return file;
 }

@@ -122,8 +122,7 @@ ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches) {
   ScheduleShape shape{.replicas = plan.replicas(),
                       .micro_batches = saturating_mul(mini_batches, plan.micro_batches),
                       .accumulate = plan.micro_batches,
-                      .policy = plan.weights.empty() ? default_policy(plan.strategy)
-                                                     : plan::parse_weight_policy(plan.weights),
+                      .policy = plan.weights,
                       .worker_of_replica = plan.worker_of_replica,
                       .slack = plan.slack};
   for (size_t s = 0; s < plan.stages.size(); ++s) {

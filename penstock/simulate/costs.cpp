@@ -14,7 +14,7 @@ namespace penstock::simulate {
 namespace {
 
 bool always_gives_all_sums(const plan::Plan& plan) {
-  return plan.sync != plan::to_string(plan::GradientSync::Ordered);
+  return plan.sync != plan::GradientSync::Ordered;
 }
 
 void add_gather(StageCost& stage) {

@@ -21,7 +21,7 @@ constexpr double kMostSpread = 1;
 }  // namespace
 
 std::optional<double> share_left_by_variation(const plan::Plan& plan) {
-  if (!(plan.compute_spread > 0) || plan.num_workers() < 2) return 1;
+  if (!(plan.prediction.compute_spread > 0) || plan.num_workers() < 2) return 1;
   const int64_t per_step = actions_per_step(plan);
   if (per_step > kMostActions) return std::nullopt;
   const int64_t wanted = std::max(kLeastSteps, ceil_div(kMicroBatches, plan.micro_batches));
@@ -32,7 +32,7 @@ std::optional<double> share_left_by_variation(const plan::Plan& plan) {
   Options options;
   const double even = schedule.simulate(costs, options).throughput_samples_per_s;
   if (!(even > 0)) return 1;
-  options.compute_spread = std::min(plan.compute_spread, kMostSpread);
+  options.compute_spread = std::min(plan.prediction.compute_spread, kMostSpread);
   for (const plan::Stage& stage : plan.stages)
     options.compute_spread_at_ns += stage.compute_ns() + stage.step_ns;
   double varied = 0;
@@ -44,7 +44,7 @@ std::optional<double> share_left_by_variation(const plan::Plan& plan) {
 }
 
 std::optional<plan::Interval> expected_interval(const plan::Plan& plan, double samples_per_s) {
-  if (!(plan.compute_error > 0)) return std::nullopt;
+  if (!(plan.prediction.compute_error > 0)) return std::nullopt;
   const std::optional<double> varied = share_left_by_variation(plan);
   return varied ? plan::throughput_interval(plan, samples_per_s, *varied) : std::nullopt;
 }

@@ -8,10 +8,10 @@ namespace {
 plan::Plan pipeline(int stages, double spread) {
   plan::Plan plan;
   plan.strategy = plan::Strategy::OneFOneBFlush;
-  plan.weights = "flush";
+  plan.weights = plan::WeightPolicy::Flush;
   plan.micro_batches = 8;
-  plan.compute_spread = spread;
-  plan.compute_error = 0.01;
+  plan.prediction.compute_spread = spread;
+  plan.prediction.compute_error = 0.01;
   plan.cluster = {.levels = {{.name = "process",
                               .count = stages,
                               .bandwidth_bytes_per_s = 1'000'000'000,
@@ -67,7 +67,7 @@ TEST(ExpectedInterval, VariationLowersTheLowerEndAlone) {
 
 TEST(ExpectedInterval, IsNotKnownWithoutAMeasuredError) {
   plan::Plan plan = pipeline(4, 0.1);
-  plan.compute_error = 0;
+  plan.prediction.compute_error = 0;
   EXPECT_EQ(expected_interval(plan, 1000), std::nullopt);
 }
 

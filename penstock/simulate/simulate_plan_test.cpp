@@ -64,8 +64,6 @@ TEST(SimulatePlan, TakesKindsWithSplitBackwardsAndSharedWorkers) {
 TEST(SimulatePlan, RefusesWhatDoesNotFitIntoMemory) {
   plan::Plan plan = plan_of("zb-h1", 4);
   EXPECT_THROW(simulate_plan(plan, 100'000'000, {}), ConfigError);
-  plan.weights = "unknown";
-  EXPECT_THROW(simulate_plan(plan, 1, {}), ConfigError);
 }
 
 // All replicas of a stage send to one link before any message is received: a table that walks over

@@ -22,7 +22,7 @@ namespace {
 using plan::Strategy;
 
 /// How long the watching thread sleeps between looks at what it has been asked for.
-constexpr std::chrono::milliseconds kSlice{10};
+constexpr std::chrono::milliseconds kLoopSlice{10};
 
 void check_plan(const plan::Plan& plan) {
   if (!traits(plan.strategy).takes_streams) {
@@ -116,8 +116,7 @@ std::string text_of_odd(double number) {
 
 plan::WeightPolicy policy_of(const plan::Plan& plan) {
   // One stage has no delay: all policies are the same.
-  return plan.stages.size() == 1 || plan.weights.empty() ? plan::default_policy(Strategy::Online)
-                                                         : plan::parse_weight_policy(plan.weights);
+  return plan.stages.size() == 1 ? plan::default_policy(Strategy::Online) : plan.weights;
 }
 
 }  // namespace
@@ -311,7 +310,7 @@ StreamSummary OnlineLoop::run() {
   std::jthread watcher([&] {
     auto next_look = std::chrono::steady_clock::now() + options_.between_looks;
     while (!is_over) {
-      std::this_thread::sleep_for(kSlice);
+      std::this_thread::sleep_for(kLoopSlice);
       try {
         watch();
         if (std::chrono::steady_clock::now() < next_look) continue;

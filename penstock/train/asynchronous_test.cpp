@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 TrainOptions options_of(const model::Model& model, const std::string& sync, int64_t staleness) {
   TrainOptions options;
   options.plan = plan_for(model, "dp", {3}, 3);
-  options.plan.sync = sync;
+  options.plan.sync = plan::parse_gradient_sync(sync);
   options.staleness = staleness;
   options.mini_batch_size = 20;
   options.epochs = 3;
@@ -86,7 +86,7 @@ TEST(Asynchronous, StagesOfAPipelineMayHaveReplicas) {
   const model::Model model = branching_model(0);
   TrainOptions options = options_of(model, "asynchronous", 2);
   options.plan = plan_for(model, "1f1b", {2, 1}, 1);
-  options.plan.sync = "asynchronous";
+  options.plan.sync = plan::GradientSync::Asynchronous;
   const TrainResult result = train(model, feature_data(), options);
   EXPECT_LT(result.losses.back(), result.losses.front());
 }
@@ -111,7 +111,7 @@ TEST(Asynchronous, WhatCannotBeAddedIsRefused) {
   options.max_grad_norm = 2;
   EXPECT_THAT(refusal(model, options), HasSubstr("found --clip-norm 2"));
   options = options_of(model, "asynchronous", 1);
-  options.plan.sync_precision = "bfloat16";
+  options.plan.gradient_precision = FloatType::BFloat16;
   EXPECT_THAT(refusal(model, options), HasSubstr("expected the sync precision float32"));
   const model::Model tied = branching_model(0, /*tied=*/true);
   EXPECT_THAT(refusal(tied, options_of(tied, "asynchronous", 1)),

@@ -50,7 +50,7 @@ TEST_P(TrainPrecision, PoliciesThatDelayWeightsTrainLikeTheirReplay) {
   for (const std::string policy : {"stash", "vertical-sync", "latest"}) {
     SCOPED_TRACE(policy);
     TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1, 1}, 1), GetParam());
-    options.plan.weights = policy;
+    options.plan.weights = plan::parse_weight_policy(policy);
     const SerialCheck check = check_against_serial(model, data, options, 12);
     EXPECT_TRUE(check.equal()) << check.first_difference << ' ' << check.largest_difference;
   }
@@ -118,7 +118,7 @@ TEST(TrainFloat16, AResumedRunKeepsTheLossScaleAndTheCountOfSkippedSteps) {
 TEST(TrainFloat16, RefusesReplicasThatDoNotWaitForEachOther) {
   const model::Model model = branching_model(0);
   TrainOptions options = options_for(plan_for(model, "dp", {2}, 2), Precision::Float16);
-  options.plan.sync = "asynchronous";
+  options.plan.sync = plan::GradientSync::Asynchronous;
   options.optimizer = {.name = "sgd"};
   EXPECT_THROW(train(model, feature_data(), options), ConfigError);
 }

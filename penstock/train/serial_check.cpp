@@ -77,7 +77,7 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
   serial.weights = "flush";
   serial.micro_batch_size = plan.micro_batch_size;
   serial.micro_batches = plan.micro_batches;
-  serial.sync_precision = plan.sync_precision;
+  serial.gradient_precision = plan.gradient_precision;
   serial.precision = plan.precision;
   serial.stages.resize(1);
   for (const graph::LayerNode& layer : model.graph().layers())
@@ -126,7 +126,7 @@ void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) 
 /// Whether the ranks add gradients in another order than one worker does: those of a stage whose
 /// replicas are on several of them.
 bool adds_in_another_order(const TrainOptions& options) {
-  const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
+  const plan::GradientSync sync = options.plan.sync;
   if (options.world == nullptr ||
       (sync != plan::GradientSync::Ring && sync != plan::GradientSync::Hierarchical))
     return false;
@@ -183,7 +183,7 @@ TrainResult run(const model::Model& model, const DataSplit& data, const TrainOpt
 
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
                                  const TrainOptions& options, int64_t steps) {
-  if (plan::parse_gradient_sync(options.plan.sync) == plan::GradientSync::Asynchronous) {
+  if (options.plan.sync == plan::GradientSync::Asynchronous) {
     throw ConfigError(
         "--sync asynchronous depends on timing: there is no serial run to compare it with");
   }
@@ -219,7 +219,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     if (has_several_kinds(options)) check.tolerance = tolerance;
     if (adds_in_another_order(options)) {
       check.reference +=
-          fmt::format(", which adds in another order than --sync {}", options.plan.sync);
+          fmt::format(", which adds in another order than --sync {}", to_string(options.plan.sync));
       check.tolerance = tolerance;
     }
     if (run_options.gradient_groups == 0) run_options.gradient_groups = common_groups(options.plan);

@@ -138,7 +138,7 @@ TEST(SerialCheck, TheReferenceRoundsWhatReplicasSendIn16Bits) {
         SCOPED_TRACE(describe(c) + " " + precision);
         TrainOptions options =
             options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
-        options.plan.sync_precision = precision;
+        options.plan.gradient_precision = plan::parse_sync_precision(precision);
         options.max_grad_norm = tied ? 0 : 0.3;
         expect_equal(check_against_serial(model, data, options, 4), 4);
       }
@@ -195,7 +195,7 @@ TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
   for (const Case& c : cases) {
     SCOPED_TRACE(c.weights + " " + describe(c));
     TrainOptions options = options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches));
-    options.plan.weights = c.weights;
+    options.plan.weights = plan::parse_weight_policy(c.weights);
     // into the second epoch
     const SerialCheck check = check_against_serial(model, data, options, 14);
     EXPECT_EQ(check.losses.size(), 14U);
@@ -206,7 +206,7 @@ TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
                                           [](int replicas) { return replicas > 1; });
     for (const char* precision : {"bfloat16", "float16"}) {
       if (!has_replicas) break;
-      options.plan.sync_precision = precision;
+      options.plan.gradient_precision = plan::parse_sync_precision(precision);
       const SerialCheck rounded = check_against_serial(model, data, options, 14);
       EXPECT_TRUE(rounded.equal()) << precision << " " << rounded.first_difference << " "
                                    << rounded.first_weight << " " << rounded.largest_difference;
@@ -270,9 +270,9 @@ TEST(SerialCheck, RefusesRecomputationThatMixesVersions) {
   const model::Model model = branching_model();
   TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1, 1}, 1));
   options.plan.stages[1].recompute = true;
-  options.plan.weights = "stash";
+  options.plan.weights = plan::WeightPolicy::Stash;
   EXPECT_TRUE(check_against_serial(model, feature_data(), options, 6).equal());
-  options.plan.weights = "latest";
+  options.plan.weights = plan::WeightPolicy::Latest;
   EXPECT_THROW(check_against_serial(model, feature_data(), options, 6), ConfigError);
 }
 

@@ -89,7 +89,7 @@ class SerialReplay {
         data_(data),
         options_(options),
         loss_(model::make_loss(model::loss_for(model, options.loss))),
-        precision_(plan::parse_sync_precision(options.plan.sync_precision)),
+        precision_(options.plan.gradient_precision),
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0},
                model::layer_precisions(model, options.plan.precision)),
@@ -255,7 +255,8 @@ void SerialReplay::step(model::Tensors sums, double rate) {
 }
 
 void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
-  const int64_t left = total_steps - steps_;
+  const int64_t left = std::min(total_steps - steps_,
+                                mini_batches_per_epoch(data_.train->size(), options_));
   const int64_t samples =
       std::min(data_.train->size(), saturating_mul(left, options_.mini_batch_size));
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
@@ -303,7 +304,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
 }
 
 Replay SerialReplay::run() {
-  const int64_t per_epoch = ceil_div(data_.train->size(), options_.mini_batch_size);
+  const int64_t per_epoch = mini_batches_per_epoch(data_.train->size(), options_);
   int64_t total = saturating_mul(options_.epochs, per_epoch);
   if (options_.max_steps > 0) total = std::min(total, options_.max_steps);
   for (int64_t epoch = 0; steps_ < total; ++epoch) run_epoch(epoch, total);

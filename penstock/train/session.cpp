@@ -32,7 +32,7 @@ namespace {
 
 /// A rank may do something of its own between two calls; one that is gone is noticed at once.
 constexpr std::chrono::hours kCalls{24};
-constexpr int kKeptCheckpoints = 2;
+constexpr int kKeptSessions = 2;
 
 StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets, double rate) {
   return {.loss = stats.mean_loss(),
@@ -316,7 +316,7 @@ std::filesystem::path Session::save(const std::filesystem::path& directory, int6
                         {}};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
-  return save_checkpoint(directory, model_, checkpoint, kKeptCheckpoints, ranks());
+  return save_checkpoint(directory, model_, checkpoint, kKeptSessions, ranks());
 }
 
 int64_t Session::resume(const std::filesystem::path& directory) {

@@ -53,7 +53,7 @@ inline plan::Plan plan_for(const model::Model& model, const std::string& strateg
   const plan::Strategy kind = plan::parse_scheduled_strategy(strategy);
   plan::Plan plan;
   plan.strategy = kind;
-  plan.weights = std::string(to_string(plan::default_policy(kind)));
+  plan.weights = plan::default_policy(kind);
   plan.micro_batches = micro_batches;
   plan.stages.resize(replicas.size());
   const int layers = model.graph().num_layers();

@@ -62,6 +62,7 @@ struct TrainOptions {
   bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};
   bool shuffle = true;
+  bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
   bool evaluate = true;
   /// Folder; empty: none. Saved after every epoch, and when the run is stopped.
   std::filesystem::path checkpoint = {};

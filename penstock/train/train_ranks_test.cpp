@@ -84,7 +84,7 @@ TEST_P(TrainRanks, CheckpointsInEveryPrecisionAreThoseOfOneRank) {
   const auto options_in = [&](const char* precision, const std::filesystem::path& folder) {
     TrainOptions options = options_of(model, folder);
     options.plan = plan_for(model, "gpipe", {2, 2}, 4);
-    options.plan.sync_precision = precision;
+    options.plan.gradient_precision = plan::parse_sync_precision(precision);
     return options;
   };
   std::map<std::string, std::vector<double>> losses;

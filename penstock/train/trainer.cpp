@@ -104,7 +104,7 @@ std::string advice_on_float16(const plan::Plan& plan) {
   }
   const std::vector<int> replicas = plan.replicas();
   const bool sums = std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
-  if (!sums || plan::parse_sync_precision(plan.sync_precision) != FloatType::Float16) return {};
+  if (!sums || plan.gradient_precision != FloatType::Float16) return {};
   return "; under --sync-precision float16 a gradient beyond 65504 becomes infinite, and bfloat16 "
          "has no such limit";
 }
@@ -122,7 +122,7 @@ class Run {
                   optimizers_.general(), pipeline_options(model, options, optimizers_)),
         counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
-        mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
+        mini_batches_per_epoch_(mini_batches_per_epoch(data.train->size(), options)) {}
 
   TrainResult run();
 
@@ -615,6 +615,11 @@ void validate(const TrainOptions& options) {
   model::make_optimizer(options.optimizer);
 }
 
+int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options) {
+  return options.drop_last ? samples / options.mini_batch_size
+                           : ceil_div(samples, options.mini_batch_size);
+}
+
 bool wants_norm(const TrainOptions& options) {
   return options.max_grad_norm > 0 || scales_loss(options.plan.precision);
 }
@@ -623,17 +628,23 @@ void check_trainable(const model::Model& model, const DataSplit& data,
                      const TrainOptions& options) {
   validate(options);
   check_data(model, data, options.loss);
+  if (mini_batches_per_epoch(data.train->size(), options) == 0) {
+    throw ConfigError(fmt::format(
+        "an epoch has no step: the {} training samples do not fill one of {} samples, and what "
+        "does not is left out",
+        data.train->size(), options.mini_batch_size));
+  }
   check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
   check_range("micro_batches of the plan", options.plan.micro_batches, 1);
   if (options.gradient_groups > 0 &&
-      plan::parse_weight_policy(options.plan.weights) != schedule::WeightPolicy::Flush) {
+      options.plan.weights != schedule::WeightPolicy::Flush) {
     throw ConfigError(
         fmt::format("gradients are summed in a given number of groups under the policy flush only, "
                     "not under {}",
-                    options.plan.weights));
+                    to_string(options.plan.weights)));
   }
-  const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
-  plan::check_sync_precision(sync, plan::parse_sync_precision(options.plan.sync_precision));
+  const plan::GradientSync sync = options.plan.sync;
+  plan::check_sync_precision(sync, options.plan.gradient_precision);
   if (sync == plan::GradientSync::Asynchronous) check_asynchronous(model, options);
 }
 

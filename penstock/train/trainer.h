@@ -104,6 +104,8 @@ struct TrainResult {
 
 /// Checks everything but the plan. Throws ConfigError naming what was found and expected.
 void validate(const TrainOptions& options);
+/// Optimiser steps of one epoch over so many training samples.
+int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options);
 /// Whether every step waits for the norm of all gradients: to clip or record it, or to know in
 /// float16 whether all are finite.
 bool wants_norm(const TrainOptions& options);

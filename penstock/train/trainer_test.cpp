@@ -9,6 +9,7 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/serial_check.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 
@@ -28,7 +29,7 @@ plan::Plan two_stages(const std::string& strategy, int64_t micro_batches = 1) {
   const model::Model model = small_model();
   plan::Plan plan;
   plan.strategy = plan::parse_scheduled_strategy(strategy);
-  plan.weights = std::string(to_string(default_policy(plan.strategy)));
+  plan.weights = default_policy(plan.strategy);
   plan.micro_batches = micro_batches;
   plan.stages.resize(strategy == "serial" ? 1 : 2);
   for (const auto& layer : model.graph().layers())
@@ -143,6 +144,23 @@ TEST(Trainer, ARunResumedFromACheckpointByItsNameSavesBesideIt) {
   EXPECT_THROW(train(model, feature_data(), options), ConfigError);
 }
 
+TEST(Trainer, LeavesOutTheLastStepOfAnEpochThatIsNotFull) {
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  TrainOptions options = options_for("1f1b", 3);
+  const int64_t full = data.train->size() / options.mini_batch_size;
+  ASSERT_NE(full * options.mini_batch_size, data.train->size());
+  EXPECT_EQ(train(model, data, options).steps, 3 * (full + 1));
+  options.drop_last = true;
+  EXPECT_EQ(train(model, data, options).steps, 3 * full);
+  options.max_steps = 2 * full + 1;
+  EXPECT_EQ(train(model, data, options).steps, 2 * full + 1);
+  EXPECT_TRUE(check_against_serial(model, data, options, 2 * full + 1).equal());
+  options.mini_batch_size = data.train->size() + 1;
+  EXPECT_THAT([&] { train(model, data, options); },
+              ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr("an epoch has no step")));
+}
+
 TEST(Trainer, ADivergingLossEndsTheRunAndKeepsTheCheckpoint) {
   const TestFolder folder;
   train(small_model(), feature_data(), options_for("1f1b", 1, folder.path()));
@@ -166,7 +184,7 @@ TEST(Trainer, UnusableOptionsAreRefused) {
   options.plan.stages[0].replicas = 1'000'000'000;
   EXPECT_THROW(train(model, data, options), ConfigError);
   options = options_for("gpipe", 1);
-  options.plan.weights = "stash";
+  options.plan.weights = plan::WeightPolicy::Stash;
   EXPECT_THROW(train(model, data, options), ConfigError);
 }
 
@@ -241,7 +259,7 @@ TEST(Trainer, GradientsBeyondFloat16EndTheRunWithAdvice) {
   const auto trained = [&](const char* precision) -> std::string {
     TrainOptions options;
     options.plan = plan_for(model, "dp", {2}, 2);
-    options.plan.sync_precision = precision;
+    options.plan.gradient_precision = plan::parse_sync_precision(precision);
     options.mini_batch_size = 20;
     options.learning_rate.base = 1e-12;
     try {

@@ -21,8 +21,6 @@ namespace {
   throw ConfigError(fmt::format("cannot read '{}': {}", path, why));
 }
 
-std::string reason(int error) { return std::strerror(error); }
-
 }  // namespace
 
 InputFile::InputFile(const fs::path& path)
@@ -31,9 +29,9 @@ InputFile::InputFile(const fs::path& path)
     if (fd_ >= 0) ::close(fd_);
     refuse_to_read(path_, why);
   };
-  if (fd_ < 0) refuse(reason(errno));
+  if (fd_ < 0) refuse(std::strerror(errno));
   struct stat status {};
-  if (::fstat(fd_, &status) != 0) refuse(reason(errno));
+  if (::fstat(fd_, &status) != 0) refuse(std::strerror(errno));
   if (S_ISDIR(status.st_mode)) refuse("it is a directory, expected a file");
   if (S_ISREG(status.st_mode)) size_ = status.st_size;
 }
@@ -45,7 +43,7 @@ size_t InputFile::read(char* out, size_t bytes) {
   while (done < bytes) {
     const ssize_t got = ::read(fd_, out + done, bytes - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse_to_read(path_, reason(errno));
+    if (got < 0) refuse_to_read(path_, std::strerror(errno));
     if (got == 0) break;
     done += static_cast<size_t>(got);
   }

@@ -6,7 +6,7 @@
 namespace penstock::verify {
 namespace {
 
-constexpr uint8_t kForward = 1;
+constexpr uint8_t kRanForward = 1;
 constexpr uint8_t kInputGradients = 2;  // B or I
 
 }  // namespace
@@ -64,9 +64,9 @@ bool Execution::has_data(const Action& action) const {
   const size_t own = facts_.cell(action.stage, action.micro_batch);
   const auto stride = static_cast<size_t>(facts_.micro_batches);
   if (action.op == Op::Forward)
-    return action.stage.value == 0 || (computed_[own - stride] & kForward) != 0;
+    return action.stage.value == 0 || (computed_[own - stride] & kRanForward) != 0;
   if (action.op == Op::BackwardWeight) return (computed_[own] & kInputGradients) != 0;
-  if ((computed_[own] & kForward) == 0) return false;
+  if ((computed_[own] & kRanForward) == 0) return false;
   return action.op == Op::Recompute || action.stage.value + 1 == facts_.num_stages ||
          (computed_[own + stride] & kInputGradients) != 0;
 }
@@ -86,7 +86,7 @@ bool Execution::attempt_compute(WorkerId worker, const Action& action) {
   const StageId stage = action.stage;
   const size_t own = facts_.cell(stage, action.micro_batch);
   if (action.op == Op::Forward) {
-    computed_[own] |= kForward;
+    computed_[own] |= kRanForward;
     if (stage.value + 1 < facts_.num_stages)
       wake(facts_.owner(StageId{stage.value + 1}, action.micro_batch));
   } else if (makes_input_gradients(action.op)) {
@@ -178,7 +178,7 @@ WorkerId Execution::waits_for(WorkerId worker) const {
   if (action.op == Op::Forward)
     return facts_.owner(StageId{action.stage.value - 1}, action.micro_batch);
   const bool has_forward =
-      (computed_[facts_.cell(action.stage, action.micro_batch)] & kForward) != 0;
+      (computed_[facts_.cell(action.stage, action.micro_batch)] & kRanForward) != 0;
   if (action.op == Op::BackwardWeight || !has_forward) return worker;
   return facts_.owner(StageId{action.stage.value + 1}, action.micro_batch);
 }

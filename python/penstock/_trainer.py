@@ -90,6 +90,8 @@ class Trainer:
     :param cuda_graphs: on GPUs, give all kernels of a forward or backward pass in one call
     :param threads: of each worker
     :param seed: of dropout and of the order of samples
+    :param drop_last: an epoch of `fit` with tensors ends before a step that would not have all of
+        its samples
     :param progress: show a bar on standard error; None: where that is a terminal
     :raises PenstockError: a model that cannot be trained here (every operator and line of Python),
         options that do not fit
@@ -132,6 +134,7 @@ class Trainer:
         seed: int = 1,
         label_smoothing: float | None = None,
         ignore_index: int | None = None,
+        drop_last: bool = False,
         progress: bool | None = None,
     ) -> None:
         self._folder: _Folder | None = None
@@ -193,6 +196,7 @@ class Trainer:
             workers = 2 if self._job is None else self._job.training_ranks
         self._batch_size = batch_size
         self._seed = seed
+        self._drop_last = bool(drop_last)
         self._epoch = 0
         self._stopped = False
         self._fitting = False
@@ -208,6 +212,7 @@ class Trainer:
             "seed": seed,
             "threads": threads,
             "device": device,
+            "drop_last": bool(drop_last),
         }
         rates: dict[str, Any] = {
             "lr": self._optimizer.first_rate,
@@ -219,7 +224,7 @@ class Trainer:
         }
         shared["batch_size"] = batch_size
         request = dict(
-            shared, strategy=strategy, workers=workers, micro_batches=micro_batches or 0,
+            shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
             weights=weights or "", precision=precision
         )
         if self._job is not None:
@@ -549,7 +554,11 @@ class Trainer:
     ) -> None:
         if tensors is not None:
             size = self._batch_size if batch_size is None else batch_size
-            summary.total = math.ceil(len(tensors) / max(size, 1))
+            summary.total = self._steps_of_epoch(len(tensors), size)
+            if summary.total == 0:
+                raise ValueError(
+                    f"drop_last: the {len(tensors)} samples do not fill a step of {size}"
+                )
             self._train(tensors, size, shuffle, summary)
         elif self._delays():
             self._fit_whole(data, summary)
@@ -557,13 +566,17 @@ class Trainer:
             summary.total = len(data) if hasattr(data, "__len__") else 0
             self._fit_steps(data, summary)
 
+    def _steps_of_epoch(self, samples: int, size: int) -> int:
+        size = max(size, 1)
+        return samples // size if self._drop_last else math.ceil(samples / size)
+
     def _train(self, data: Any, size: int, shuffle: bool, summary: "_Epoch") -> None:
         def add(result: dict[str, Any]) -> bool:
             summary.add(result)
             return not self._stopped
 
         on_step = add if self.rank == 0 else None
-        first, steps = self.steps, math.ceil(len(data) / max(size, 1))
+        first, steps = self.steps, self._steps_of_epoch(len(data), size)
         rates = [self._rate_of(first + k) for k in range(steps)]
         self._in_epoch = True
         try:

@@ -96,16 +96,16 @@ void predict(plan::Plan& plan) {
 
 plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
   plan::Plan plan = given;
-  if (!use.weights.empty()) {
-    plan.weights = use.weights;
-    if (!supports(plan.strategy, plan::parse_weight_policy(use.weights))) {
+  if (use.weights) {
+    plan.weights = *use.weights;
+    if (!supports(plan.strategy, plan.weights)) {
       throw ConfigError(fmt::format("the plan's strategy {} cannot run with --weights {}",
-                                    to_string(plan.strategy), use.weights));
+                                    to_string(plan.strategy), to_string(plan.weights)));
     }
   }
   for (plan::Stage& stage : plan.stages)
     stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
-  if (use.micro_batches > 0) plan.micro_batches = use.micro_batches;
+  plan.micro_batches = use.micro_batches.value_or(plan.micro_batches);
   plan.micro_batches = std::min(plan.micro_batches, use.mini_batch_size);
   const int64_t micro_batch_size = ceil_div(use.mini_batch_size, plan.micro_batches);
   const bool resized = micro_batch_size != plan.micro_batch_size;

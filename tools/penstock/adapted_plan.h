@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 
 #include "penstock/plan/plan.h"
 
@@ -13,8 +13,8 @@ namespace penstock::tool {
 
 struct PlanUse {
   int64_t mini_batch_size = 1;   ///< samples per optimiser step, at least 1
-  int64_t micro_batches = 0;     ///< per step; 0: the plan's
-  std::string weights = {};      ///< a weight policy; empty: the plan's
+  std::optional<int64_t> micro_batches = {};  ///< per step; nothing: the plan's
+  std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the plan's
   bool shard_optimizer = false;  ///< of every stage with replicas; otherwise as the plan says
 };
 

@@ -18,7 +18,7 @@ plan::Plan two_stages() {
   plan::Plan plan;
   plan.model = "small";
   plan.strategy = plan::Strategy::OneFOneBFlush;
-  plan.weights = "flush";
+  plan.weights = plan::WeightPolicy::Flush;
   plan.micro_batch_size = 8;
   plan.micro_batches = 4;
   plan.depth = 2;
@@ -95,7 +95,7 @@ TEST(AdaptedPlan, HasNoMoreMicroBatchesThanSamples) {
 
 TEST(AdaptedPlan, RefusesWeightsThatTheStrategyCannotKeep) {
   EXPECT_THAT(tests::message_of<ConfigError>(
-                  [] { adapted_plan(two_stages(), {.mini_batch_size = 32, .weights = "stash"}); }),
+                  [] { adapted_plan(two_stages(), {.mini_batch_size = 32, .weights = plan::WeightPolicy::Stash}); }),
               HasSubstr("1f1b-flush cannot run with --weights stash"));
 }
 

@@ -38,22 +38,22 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
 
 /// Micro-batches per mini-batch that the strategy will probably run with.
 int64_t expected_micro_batches(const AutoPlanRequest& request) {
-  if (request.micro_batches > 0) return request.micro_batches;
-  const auto strategy = plan::parse_strategy_choice(request.strategy);
-  return strategy ? planner::usual_micro_batches(*strategy, request.workers) : 1;
+  if (request.micro_batches) return *request.micro_batches;
+  return request.strategy ? planner::usual_micro_batches(*request.strategy, request.workers) : 1;
 }
 
 planner::PlanOptions options_of(const AutoPlanRequest& request) {
-  planner::PlanOptions options{.strategy = plan::parse_strategy_choice(request.strategy),
+  planner::PlanOptions options{.strategy = request.strategy,
                                .weights = request.weights,
                                .sync = request.sync,
-                               .sync_precision = request.sync_precision,
+                               .gradient_precision = request.gradient_precision,
                                .micro_batches = request.micro_batches};
   // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not
   // know.
   options.synchronous_pipelines = false;
   options.time_limit = planner::kUsualTimeLimit;
-  options.shard_optimizer = request.shard_optimizer ? "always" : "auto";
+  options.shard_optimizer =
+      request.shard_optimizer ? planner::Choice::Always : planner::Choice::Auto;
   options.chunks = request.chunks;
   options.slack = request.slack;
   options.keep = request.keep;
@@ -173,14 +173,14 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
       if (!request.is_quiet) {
         std::cerr << fmt::format("{} has {} per step: measuring again with micro-batches of {}\n",
                                  to_string(plan.strategy),
-                                 report::plural(options.micro_batches, "micro-batch"),
+                                 report::plural(*options.micro_batches, "micro-batch"),
                                  report::plural(wanted, "sample"));
       }
-      profile = measure(model, request, options.micro_batches);
+      profile = measure(model, request, *options.micro_batches);
     }
     plan = best_plan(profile, request, options);
     if (resized && given) {
-      plan.notes.push_back(fmt::format(
+      plan.explanation.notes.push_back(fmt::format(
           "{} has micro-batches of {}: its times and sizes are scaled in proportion to those of "
           "{}.",
           request.profile_path, report::plural(profiled, "sample"), wanted));

@@ -10,18 +10,23 @@
 #include "penstock/cluster/cluster.h"
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/strategy.h"
+#include "penstock/plan/weight_policy.h"
 #include "penstock/profile/profile.h"
 #include "penstock/util/precision.h"
+#include "penstock/util/short_floats.h"
 
 namespace penstock::tool {
 
 struct AutoPlanRequest {
-  std::string strategy = "auto";
-  std::string sync = "ordered";  ///< a method of adding gradients, or auto
-  std::string sync_precision = "float32";
+  std::optional<plan::Strategy> strategy = {};  ///< nothing: chosen
+  /// How replicas add their gradients; nothing: chosen.
+  std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
+  FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
   bool shard_optimizer = false;  ///< wherever a stage has replicas; otherwise if memory needs it
   Precision precision = Precision::Float32;  ///< in which the model computes
-  std::string weights;
+  std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the strategy's own
   int workers = 1;
   /// The cluster of so many workers, given how fast threads sum gradients; empty: they are in this
   /// process.
@@ -35,10 +40,10 @@ struct AutoPlanRequest {
   std::string device = {};     ///< that is measured, as ProfilerOptions::device
   bool device_graphs = false;  ///< ProfilerOptions::device_graphs
   int64_t mini_batch_size = 64;
-  int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen
-  int chunks = 0;               ///< stages per worker, where there is a choice; 0: chosen
-  int64_t slack = -1;           ///< of eager-1f1b; -1: chosen
-  int64_t keep = 0;             ///< of zb-auto and zb-auto-v; 0: chosen
+  std::optional<int64_t> micro_batches = {};  ///< per mini-batch; nothing: chosen, here and below
+  std::optional<int64_t> chunks = {};  ///< stages per worker, where there is a choice
+  std::optional<int64_t> slack = {};   ///< of eager-1f1b
+  std::optional<int64_t> keep = {};    ///< of zb-auto and zb-auto-v
   int64_t gradient_groups = 0;  ///< planner::PlanOptions
   bool global_norm = false;     ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;     ///< measured before; empty: measure now

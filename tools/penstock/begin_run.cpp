@@ -23,23 +23,23 @@ std::string step_text(const std::string& folder, const model::Model& model) {
 
 }  // namespace
 
-Begin begin_run(const TrainArguments& arguments, const model::Model& model) {
-  const std::string& folder = arguments.checkpoint;
+Begin begin_run(const options::RunRequest& run, const model::Model& model) {
+  const std::string& folder = run.checkpoint;
   if (folder.empty()) return Begin::Fresh;
   if (!train::has_checkpoint(folder)) {
     // Launchers start and restart a job with the same command.
-    if (arguments.train.resume)
+    if (run.resume)
       std::cerr << fmt::format("warning: no checkpoint in '{}' yet: starting at step 0\n", folder);
     return Begin::Fresh;
   }
-  if (!arguments.train.resume) {
+  if (!run.resume) {
     throw ConfigError(fmt::format(
         "'{}' holds a checkpoint{}: add --resume to continue from it, or choose another folder",
         folder, step_text(folder, model)));
   }
   const train::CheckpointPosition position = train::newest_position(folder, model);
-  const int64_t epochs = arguments.train.epochs;
-  const int64_t steps = arguments.train.max_steps;
+  const int64_t epochs = run.epochs;
+  const int64_t steps = run.steps;
   if (position.epoch >= epochs) {
     std::cerr << fmt::format("nothing left to train: {} of {} done; raise --epochs\n",
                              position.epoch, report::plural(epochs, "epoch"));
@@ -57,7 +57,7 @@ plan::Plan one_stage(const model::Model& model) {
   plan::Plan plan;
   plan.model = model.name();
   plan.strategy = plan::Strategy::Serial;
-  plan.weights = to_string(plan::default_policy(plan.strategy));
+  plan.weights = plan::default_policy(plan.strategy);
   plan.stages.resize(1);
   for (const graph::LayerNode& layer : model.graph().layers())
     plan.stages[0].layers.push_back(layer.name);

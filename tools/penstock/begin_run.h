@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "penstock/model/model.h"
+#include "penstock/options/request.h"
 #include "penstock/plan/plan.h"
-#include "tools/penstock/train_arguments.h"
 
 namespace penstock::tool {
 
@@ -16,10 +16,10 @@ enum class Begin : uint8_t {
   Finished,  ///< at the newest checkpoint, with nothing left to train
 };
 
-/// Looks into the folder of --checkpoint. Says on standard error when --resume finds no checkpoint
+/// Looks into the folder of the checkpoints. Says on standard error when --resume finds no checkpoint
 /// there, or nothing left to train. Throws ConfigError when the folder has a checkpoint and
 /// --resume is missing, CheckpointError when it cannot be resumed from.
-Begin begin_run(const TrainArguments& arguments, const model::Model& model);
+Begin begin_run(const options::RunRequest& run, const model::Model& model);
 
 /// The whole model on one worker, without costs: enough to evaluate it.
 plan::Plan one_stage(const model::Model& model);

@@ -104,6 +104,20 @@ auto parse_option(const std::string& name, const std::string& text, Parse parse)
   }
 }
 
+/// An option whose value has a name; `parse` throws ConfigError for names of none.
+template <class Value, class Parse>
+CLI::Option* add_named(CLI::App& app, const std::string& name, Value& value, Parse parse,
+                       const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&value, name, parse](const std::string& text) {
+            value = parse_option(name, text, parse);
+          },
+          description)
+      ->type_name("TEXT");
+}
+
 /// Whether the path names what standard output goes to: "-", "/dev/stdout", the file that it was
 /// redirected to.
 bool is_standard_output(const std::string& path);

@@ -75,7 +75,7 @@ Described describe(const exported::Program& program, const model::Model& model) 
   return text;
 }
 
-int run(const ImportArguments& arguments) {
+int run_import(const ImportArguments& arguments) {
   const exported::Program program = exported::read_program(arguments.path);
   const Described text = describe(program, imported::import_model(arguments.path));
   write_output("", arguments.json ? text.json.dump() + "\n" : text.table);
@@ -86,7 +86,7 @@ int run(const ImportArguments& arguments) {
 
 Command import_command(CLI::App& parent, char**) {
   auto arguments = std::make_shared<ImportArguments>();
-  return {add_import(parent, *arguments), [arguments] { return run(*arguments); }};
+  return {add_import(parent, *arguments), [arguments] { return run_import(*arguments); }};
 }
 
 }  // namespace penstock::tool

@@ -39,7 +39,7 @@ variables that ranks get, and the other launchers.)";
 
 constexpr size_t kMostSecretBytes = 256;
 
-struct Options {
+struct LaunchOptions {
   launch::LaunchOptions launch;
   std::string log_dir;
   double grace_s = 20;
@@ -55,7 +55,7 @@ std::chrono::milliseconds checked_time(const char* option, double seconds) {
 }
 
 /// What concerns several hosts.
-void check_hosts(const Options& options, const CLI::App& app) {
+void check_hosts(const LaunchOptions& options, const CLI::App& app) {
   const launch::LaunchOptions& launch = options.launch;
   if (launch.hosts == 1) {
     for (const char* option : {"--host", "--min-ranks", "--rejoin"}) {
@@ -75,7 +75,7 @@ void check_hosts(const Options& options, const CLI::App& app) {
 }
 
 /// The same command on every host is no mistake, so these are not refused.
-void warn_of_useless(const Options& options, const CLI::App& app) {
+void warn_of_useless(const LaunchOptions& options, const CLI::App& app) {
   for (const char* option : {"--max-restarts", "--min-ranks"}) {
     if (options.launch.host == 0 || app.get_option(option)->empty()) continue;
     std::cerr << fmt::format(
@@ -117,7 +117,7 @@ bool is_own_command(const CLI::App& app, const std::string& word) {
 /// What stands before `--` and is no option of the launcher.
 void refuse_extras(const std::vector<std::string>& extras) {
   if (extras.empty()) return;
-  const std::string first = penstock::quoted(extras.front());
+  const std::string first = penstock::in_quotes(extras.front());
   if (extras.front().starts_with('-'))
     throw ConfigError(
         fmt::format("unknown option {}; those of the command stand after `--`", first));
@@ -134,12 +134,12 @@ void check_words(const CLI::App& app, const std::vector<std::string>& words) {
     throw ConfigError(
         fmt::format("a launch cannot be launched: {} after `--`, found 'launch'", kExpected));
   if (!has_ranks(command) && (command.starts_with('-') || is_own_command(app, command)))
-    throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::quoted(command)));
+    throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::in_quotes(command)));
 }
 
 using Refuses = std::function<int(const std::vector<std::string>&)>;
 
-int run(Options& options, const CLI::App& app, const std::vector<std::string>& extras,
+int run_launch(LaunchOptions& options, const CLI::App& app, const std::vector<std::string>& extras,
         const std::vector<std::string>& words, const Refuses& refuses) {
   refuse_extras(extras);
   check_words(app, words);
@@ -177,7 +177,7 @@ int words_before_command(int argc, char** argv) {
 }
 
 Command launch_command(CLI::App& parent, std::vector<std::string> words, Refuses refuses) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LaunchOptions>();
   CLI::App* app = parent.add_subcommand(
       "launch", "Start the ranks of a job on this machine and watch over them");
   app->add_option("-n,--ranks", options->launch.ranks, "Number of ranks, each a process of its own")
@@ -225,9 +225,9 @@ Command launch_command(CLI::App& parent, std::vector<std::string> words, Refuses
                   "they get SIGTERM, 5 seconds later SIGKILL")
       ->capture_default_str();
   app->footer(kExample);
-  app->allow_extras();  // refused by run(), which knows why they may be there
+  app->allow_extras();  // refused by run_launch(), which knows why they may be there
   return {app, [app, options, words = std::move(words), refuses = std::move(refuses)]() {
-            return run(*options, *app, app->remaining(), words, refuses);
+            return run_launch(*options, *app, app->remaining(), words, refuses);
           }};
 }
 

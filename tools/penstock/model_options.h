@@ -7,18 +7,12 @@
 #include <string>
 
 #include "penstock/model/loss_spec.h"
+#include "penstock/options/request.h"
 #include "tools/penstock/command.h"
 
 namespace penstock::tool {
 
-struct ModelOptions {
-  std::string name;
-  int64_t width = 0;  ///< 0: the model's own, here and below
-  int64_t depth = 0;
-  int64_t kernel = 0;
-  int64_t classes = 0;
-  std::string input;  ///< "1x32x32"
-};
+using ModelOptions = options::ModelRequest;
 
 void add_model_options(CLI::App& app, ModelOptions& options, bool required = true);
 /// --loss and what belongs to it.

@@ -15,7 +15,7 @@ namespace {
 
 std::string join(const model::Shape& shape) { return fmt::format("{}", fmt::join(shape, "x")); }
 
-int run(const CommonOptions& options) {
+int run_models(const CommonOptions& options) {
   Json list = Json::array();
   std::string table = fmt::format("{:<10} {:>12} {:>7} {:>14} {:>7}  {}\n", "model", "input",
                                   "classes", "parameters", "layers", "description");
@@ -40,7 +40,7 @@ int run(const CommonOptions& options) {
 
 Command models_command(CLI::App& parent, char**) {
   auto options = std::make_shared<CommonOptions>();
-  return {add_models(parent, *options), [options]() { return run(*options); }};
+  return {add_models(parent, *options), [options]() { return run_models(*options); }};
 }
 
 }  // namespace penstock::tool

@@ -37,7 +37,7 @@ namespace penstock::tool {
 
 namespace {
 
-struct Options : CommonOptions {
+struct PlanOptions : CommonOptions {
   std::string profile;
   std::string cluster;
   std::optional<int64_t> workers;
@@ -47,11 +47,8 @@ struct Options : CommonOptions {
   std::string precision;  ///< empty: the profile's
   std::string optimizer = "sgd";
   std::string time_limit = "10s";
-  planner::PlanOptions plan{.offload = "auto", .shard_optimizer = "auto"};
+  planner::PlanOptions plan{.offload = planner::Choice::Auto, .shard_optimizer = planner::Choice::Auto};
   std::string strategy = "auto";
-  std::optional<int64_t> chunks;
-  std::optional<int64_t> slack;
-  std::optional<int64_t> keep;
   bool what_if = false;
   std::string price;
   std::vector<CLI::Option*> not_when_pricing;
@@ -71,7 +68,7 @@ void warn_if_small(const std::string& option, const std::string& text, int64_t v
                            format_bytes(value), per, example);
 }
 
-cluster::Cluster local_cluster_of(const Options& options, const profile::Profile& profile) {
+cluster::Cluster local_cluster_of(const PlanOptions& options, const profile::Profile& profile) {
   if (*options.workers < 1 || *options.workers > planner::kMaxPlannedWorkers) {
     throw ConfigError(
         fmt::format("expected --workers of at least 1 and at most {}, found --workers {}",
@@ -100,7 +97,7 @@ cluster::Cluster local_cluster_of(const Options& options, const profile::Profile
   return result;
 }
 
-cluster::Cluster cluster_of(const Options& options, const profile::Profile& profile,
+cluster::Cluster cluster_of(const PlanOptions& options, const profile::Profile& profile,
                             const std::optional<plan::Plan>& priced) {
   if (!options.cluster.empty()) return cluster::load_cluster(options.cluster);
   if (options.workers) return local_cluster_of(options, profile);
@@ -116,7 +113,7 @@ double optimizer_state_of(const std::string& optimizer) {
       fmt::format("--optimizer '{}': expected sgd, adam or adamw", optimizer.substr(0, 40)));
 }
 
-void check_files(const Options& options) {
+void check_files(const PlanOptions& options) {
   check_outputs(
       {{"--output", options.output}, {"--svg", options.svg}, {"--html", options.html}},
       {{"--profile", options.profile}, {"--cluster", options.cluster}, {"--price", options.price}});
@@ -129,7 +126,7 @@ struct ForPytorch {
   std::string schedule_path;
 };
 
-ForPytorch pytorch_files(const Options& options) {
+ForPytorch pytorch_files(const PlanOptions& options) {
   if (options.output.empty() || is_standard_output(options.output)) {
     throw ConfigError(
         "--format pytorch writes two files, the split and the schedule: give --output FILE.json");
@@ -196,7 +193,7 @@ std::string pytorch_schedule(const plan::Plan& plan) {
   return schedule::to_pytorch_csv(schedule::generate(plan.strategy, shape));
 }
 
-void check_price(const Options& options) {
+void check_price(const PlanOptions& options) {
   if (options.price.empty()) return;
   for (const CLI::Option* option : options.not_when_pricing) {
     if (option->count() == 0) continue;
@@ -256,7 +253,7 @@ std::string inside_text(const plan::MachineSum& inside) {
   return "";
 }
 
-std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std::string& chosen) {
+std::string sync_table(const std::vector<planner::SyncPrice>& prices, plan::GradientSync chosen) {
   const bool takes_time =
       std::any_of(prices.begin(), prices.end(),
                   [](const planner::SyncPrice& price) { return price.processor_ns > 0; });
@@ -266,7 +263,7 @@ std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std:
   report::TextTable table(std::move(columns));
   for (const planner::SyncPrice& price : prices) {
     const std::string name(to_string(price.sync));
-    std::vector<std::string> cells{name + (name == chosen ? " *" : ""),
+    std::vector<std::string> cells{name + (price.sync == chosen ? " *" : ""),
                                    format_rate(price.throughput_samples_per_s),
                                    format_duration(price.sync_ns), format_duration(price.wait_ns)};
     if (takes_time) cells.push_back(format_duration(price.processor_ns));
@@ -281,45 +278,44 @@ std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std:
   return text;
 }
 
-std::string tables(const Options& options, const plan::Plan& plan,
+std::string tables(const PlanOptions& options, const plan::Plan& plan,
                    const std::vector<planner::SyncPrice>& prices,
                    const std::vector<plan::WhatIfResult>& changes) {
   plan::Plan shown = plan;
   if (options.plan.compare) {
-    shown.notes = report::other_notes(plan);  // below the table of all families
-    shown.alternatives.clear();
+    shown.explanation.notes = report::other_notes(plan);  // below the table of all families
+    shown.explanation.alternatives.clear();
   }
   std::string text = report::plan_table(shown, options.plan.memory_limit_bytes);
   if (options.plan.compare) text += "\nall families\n" + report::compare_table(plan);
   if (!prices.empty())
     text += fmt::format("\nways to add gradients (--sync){}, with this split\n{}",
-                        plan.sync_precision == "float32" ? "" : " in " + plan.sync_precision,
+                        plan.gradient_precision == FloatType::Float32
+                            ? ""
+                            : fmt::format(" in {}", to_string(plan.gradient_precision)),
                         sync_table(prices, plan.sync));
   if (options.what_if) text += "\n" + report::what_if_table(changes);
   return text;
 }
 
-int say_no(const Options& options, const std::string& reason) {
+int say_no(const PlanOptions& options, const std::string& reason) {
   if (options.json) write_output("", Json{{"ok", false}, {"reason", reason}}.dump() + "\n");
   std::cerr << "penstock: no plan: " << reason << '\n';
   return kExitNo;
 }
 
-void check_schedule_options(Options& options) {
+void check_schedule_options(PlanOptions& options) {
+  const planner::PlanOptions& plan = options.plan;
   options.plan.strategy = plan::parse_strategy_choice(options.strategy);
-  plan::check_schedule_options(options.plan.strategy, options.chunks, options.slack, options.keep);
-  if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
-  if (options.slack) options.plan.slack = *options.slack;
-  if (options.keep) options.plan.keep = *options.keep;
+  plan::check_schedule_options(plan.strategy, plan.chunks, plan.slack, plan.keep);
 }
 
-int run(Options& options) {
+int run_plan(PlanOptions& options) {
   check_files(options);
   const bool for_pytorch = options.format == "pytorch";
   const ForPytorch pytorch = for_pytorch ? pytorch_files(options) : ForPytorch{};
   check_price(options);
   check_schedule_options(options);
-  plan::parse_sync_choice(options.plan.sync);
   options.plan.optimizer_state_per_weight = optimizer_state_of(options.optimizer);
   if (!options.memory_limit.empty()) {
     options.plan.memory_limit_bytes =
@@ -398,7 +394,7 @@ int run(Options& options) {
   return kExitYes;
 }
 
-void add_input(CLI::App& app, Options& options) {
+void add_input(CLI::App& app, PlanOptions& options) {
   app.add_option("--profile", options.profile,
                  "Profile (penstock profile, or PipeDream's graph.txt)")
       ->required();
@@ -424,36 +420,48 @@ void add_input(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-void add_choices(CLI::App& app, Options& options) {
+planner::Choice parse_choice(std::string_view name) {
+  if (name == "never") return planner::Choice::Never;
+  if (name == "auto") return planner::Choice::Auto;
+  if (name == "always") return planner::Choice::Always;
+  throw ConfigError(
+      fmt::format("unknown choice '{}', expected never, always or auto", name.substr(0, 40)));
+}
+
+void add_choices(CLI::App& app, PlanOptions& options) {
   const auto choice = [&](const char* name, auto& value, const std::string& text) {
     options.not_when_pricing.push_back(app.add_option(name, value, text));
     return options.not_when_pricing.back();
   };
+  const auto named = [&](const char* name, auto& value, auto parse, const std::string& text) {
+    options.not_when_pricing.push_back(add_named(app, name, value, parse, text));
+    return options.not_when_pricing.back();
+  };
   choice("--strategy", options.strategy, "auto, or " + plan::names_of(plan::training_strategies()))
       ->capture_default_str();
-  choice("--weights", options.plan.weights,
-         "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
-  choice(
-      "--sync", options.plan.sync,
+  named("--weights", options.plan.weights, plan::parse_weight_policy,
+        "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
+  named(
+      "--sync", options.plan.sync, plan::parse_sync_choice,
       "How replicas sum their gradients: ordered, ring, parameter-server, summation, hierarchical "
       "(first inside each machine), asynchronous, or auto: the fastest of the others (ring and "
       "hierarchical change results by rounding)")
-      ->capture_default_str();
-  choice("--sync-precision", options.plan.sync_precision,
-         "Numbers in which gradients travel between replicas: float32, bfloat16, float16")
-      ->capture_default_str();
-  choice("--recompute", options.plan.recompute,
+      ->default_str("ordered");
+  named("--sync-precision", options.plan.gradient_precision, plan::parse_sync_precision,
+        "Numbers in which gradients travel between replicas: float32, bfloat16, float16")
+      ->default_str("float32");
+  named("--recompute", options.plan.recompute, parse_choice,
          "Recompute activations instead of keeping them: never, always, auto (only if memory "
          "requires it)")
-      ->capture_default_str();
-  choice("--offload", options.plan.offload,
+      ->default_str("auto");
+  named("--offload", options.plan.offload, parse_choice,
          "Move activations to the memory of the host and back instead of keeping them, on devices "
          "with a host_bandwidth: never, always, auto (instead of recomputing, where it is faster)")
-      ->capture_default_str();
-  choice("--shard-optimizer", options.plan.shard_optimizer,
+      ->default_str("auto");
+  named("--shard-optimizer", options.plan.shard_optimizer, parse_choice,
          "Share out the optimiser's state over the replicas of a stage (ZeRO-1): never, always, "
          "auto (only if memory requires it)")
-      ->capture_default_str();
+      ->default_str("auto");
   choice("--optimizer", options.optimizer,
          "sgd, adam or adamw: the optimiser whose state takes memory")
       ->capture_default_str();
@@ -461,12 +469,12 @@ void add_choices(CLI::App& app, Options& options) {
          "Micro-batches per optimiser step (default: chosen)");
   choice("--mini-batch", options.plan.mini_batch,
          "Maximum samples per optimiser step (default: no maximum)");
-  choice("--chunks", options.chunks,
+  choice("--chunks", options.plan.chunks,
          "interleaved, interleaved-zb: stages per worker (default: chosen from 2, 3 and 4)");
-  choice("--slack", options.slack,
+  choice("--slack", options.plan.slack,
          "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B (default: "
          "chosen from 1, 2, 4, 8)");
-  choice("--keep", options.keep,
+  choice("--keep", options.plan.keep,
          "zb-auto, zb-auto-v: micro-batches that a worker keeps at most from F to W, summed over "
          "its stages (default: 2p-1 and 2p, less where memory asks for it)");
   choice("--gradient-groups", options.plan.gradient_groups,
@@ -484,7 +492,7 @@ void add_choices(CLI::App& app, Options& options) {
                "Wait for the global gradient norm before each step (for clipping)");
 }
 
-void add_explanation(CLI::App& app, Options& options) {
+void add_explanation(CLI::App& app, PlanOptions& options) {
   options.not_when_pricing.push_back(app.add_flag(
       "--compare", options.plan.compare,
       "Compare all families of strategies in one table, with the winner and the reason"));
@@ -510,7 +518,7 @@ void add_explanation(CLI::App& app, Options& options) {
 }  // namespace
 
 Command plan_command(CLI::App& parent) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   CLI::App* app = parent.add_subcommand(
       "plan", "Find the best split of a profiled model over workers, and explain it");
   add_input(*app, *options);
@@ -520,7 +528,7 @@ Command plan_command(CLI::App& parent) {
       "Exit codes: 0 a plan, 1 no plan fits (the reason is on standard error), 2 bad input, 3 "
       "failure.\ndocs/plans.md says how to read a plan.");
   add_common(*app, *options);
-  return {app, [options]() { return run(*options); }};
+  return {app, [options]() { return run_plan(*options); }};
 }
 
 }  // namespace penstock::tool

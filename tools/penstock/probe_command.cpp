@@ -16,7 +16,7 @@ namespace penstock::tool {
 
 namespace {
 
-int run(ProbeArguments& options) {
+int run_probe(ProbeArguments& options) {
   check_output("--output", options.output);
   options.probe.transport = parse_option("--transport", options.transport, probe::parse_transport);
   options.probe.message_bytes = parse_option("--size", options.size, parse_bytes);
@@ -41,7 +41,7 @@ Command probe_command(CLI::App& parent, char** argv) {
   auto arguments = std::make_shared<ProbeArguments>();
   return {add_probe(parent, *arguments), [arguments, argv]() -> int {
             if (is_in_job() || arguments->device != "cpu") start_training_part(argv);
-            return run(*arguments);
+            return run_probe(*arguments);
           }};
 }
 

@@ -95,7 +95,7 @@ profile::Profile measure_as_job(Job& job, ProfileArguments& options, const Subje
   return measured.profile;
 }
 
-int run(ProfileArguments& options, const CLI::App& app) {
+int run_profile(ProfileArguments& options, const CLI::App& app) {
   check(options);
   options.profiler.seed = options.seed;
   if (!options.analytic && !options.device.empty()) {
@@ -130,7 +130,7 @@ int run(ProfileArguments& options, const CLI::App& app) {
 Command profile_command(CLI::App& parent, char**) {
   auto arguments = std::make_shared<ProfileArguments>();
   CLI::App* app = add_profile(parent, *arguments);
-  return {app, [arguments, app]() { return run(*arguments, *app); }};
+  return {app, [arguments, app]() { return run_profile(*arguments, *app); }};
 }
 
 }  // namespace penstock::tool

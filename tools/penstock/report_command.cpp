@@ -183,7 +183,7 @@ void check_options(const ReportOptions& options) {
     throw ConfigError("--schedule has its own length: leave out --mini-batches");
 }
 
-int run(const ReportOptions& options) {
+int run_report(const ReportOptions& options) {
   check_options(options);
   const report::ReportInput input = gather(options);
   std::vector<const schedule::Timeline*> timelines;
@@ -244,7 +244,7 @@ Command report_command(CLI::App& parent) {
       ->capture_default_str();
   app->add_option("--svg", options->svg, "File to write the timeline to as a picture for papers");
   add_common(*app, *options);
-  return {app, [options]() { return run(*options); }};
+  return {app, [options]() { return run_report(*options); }};
 }
 
 }  // namespace penstock::tool

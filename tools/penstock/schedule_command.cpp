@@ -24,7 +24,7 @@ namespace penstock::tool {
 
 namespace {
 
-struct Options : CommonOptions {
+struct ScheduleOptions : CommonOptions {
   std::string kind = "1f1b";
   int64_t stages = 0;
   int64_t chunks = 0;
@@ -56,14 +56,14 @@ struct Request {
   std::vector<schedule::StageLink> links;
 };
 
-int64_t stages_of(const Options& options, plan::Strategy strategy, int chunks) {
+int64_t stages_of(const ScheduleOptions& options, plan::Strategy strategy, int chunks) {
   if (!options.stages_option->empty()) return options.stages;
   if (options.replicas.size() > 1) return static_cast<int64_t>(options.replicas.size());
   return plan::traits(strategy).extent == plan::Extent::Pipeline ? int64_t{4} * std::max(chunks, 1)
                                                                  : 1;
 }
 
-std::vector<int> replicas_of(const Options& options, plan::Strategy strategy, int chunks) {
+std::vector<int> replicas_of(const ScheduleOptions& options, plan::Strategy strategy, int chunks) {
   const int64_t stages = stages_of(options, strategy, chunks);
   if (stages < 1 || stages > schedule::kMaxWorkers) {
     throw ConfigError(
@@ -96,7 +96,7 @@ std::vector<bool> listed_stages(const std::string& option, const std::string& te
 }
 
 /// From the options alone.
-Request asked_for(const Options& options) {
+Request asked_for(const ScheduleOptions& options) {
   Request request{
       .strategy = plan::parse_scheduled_strategy(options.kind), .shape = {}, .links = {}};
   const plan::StrategyTraits& row = plan::traits(request.strategy);
@@ -131,7 +131,7 @@ Request asked_for(const Options& options) {
   return request;
 }
 
-Request of_plan(const Options& options) {
+Request of_plan(const ScheduleOptions& options) {
   const plan::Plan plan = plan::load_plan(options.plan);
   Request request{.strategy = plan.strategy, .shape = schedule::shape_of(plan, 1), .links = {}};
   // All of a mini-batch at least, unless the user says otherwise.
@@ -144,7 +144,7 @@ Request of_plan(const Options& options) {
   return request;
 }
 
-schedule::Schedule make_schedule(const Options& options) {
+schedule::Schedule make_schedule(const ScheduleOptions& options) {
   if (options.micro_batches < 1)
     throw ConfigError(
         fmt::format("--micro-batches must be at least 1, found {}", options.micro_batches));
@@ -171,7 +171,7 @@ schedule::Schedule make_schedule(const Options& options) {
   return options.compute_only ? compute : schedule::lower(compute, request.links);
 }
 
-int run(const Options& options) {
+int run_schedule(const ScheduleOptions& options) {
   if (!options.plan.empty() && !options.costs.given().empty())
     throw ConfigError(options.costs.given() + " excludes --plan, which has the costs");
   const bool to_file = !options.output.empty() && !is_standard_output(options.output);
@@ -214,7 +214,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command schedule_command(CLI::App& parent) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScheduleOptions>();
   CLI::App* app =
       parent.add_subcommand("schedule", "Generate a schedule and print it, one line per worker");
   auto* kind = app->add_option("--kind", options->kind,
@@ -274,7 +274,7 @@ Command schedule_command(CLI::App& parent) {
   add_order_cost_options(*app, options->costs);
   add_common(*app, *options);
   grid->excludes("--json");
-  return {app, [options]() { return run(*options); }};
+  return {app, [options]() { return run_schedule(*options); }};
 }
 
 }  // namespace penstock::tool

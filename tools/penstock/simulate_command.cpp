@@ -193,7 +193,7 @@ std::string text_of(const SimulateOptions& options, const Run& run) {
   return text;
 }
 
-int run(const SimulateOptions& options) {
+int run_simulate(const SimulateOptions& options) {
   check_options(options);
   std::optional<plan::Plan> plan;
   if (!options.precision.empty() && options.plan.empty())
@@ -241,7 +241,7 @@ Command simulate_command(CLI::App& parent) {
                                         "idle share, memory, failures, cost, timeline");
   add_simulate_options(*app, *options);
   add_common(*app, *options);
-  return {app, [options]() { return run(*options); }};
+  return {app, [options]() { return run_simulate(*options); }};
 }
 
 }  // namespace penstock::tool

@@ -44,11 +44,11 @@ namespace penstock::tool {
 
 namespace {
 
-std::atomic<bool> g_stop{false};
+std::atomic<bool> g_stop_stream{false};
 std::atomic<bool> g_save{false};
 
 extern "C" void on_stop_signal(int) {
-  g_stop.store(true);
+  g_stop_stream.store(true);
   end_at_next_signal();
 }
 
@@ -107,7 +107,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
                                   .threads = static_cast<int>(options.threads),
                                   .seed = options.seed,
                                   .optimizer = options.optimizer,
-                                  .stop = &g_stop};
+                                  .stop = &g_stop_stream};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   profiler.concurrency = std::clamp(cores / profiler.threads, 1, std::max(request.workers, 1));
   if (!request.device.empty()) {
@@ -154,7 +154,7 @@ class Watcher {
       timed_out_ = true;
       stop_ = true;
     }
-    if (g_stop) stop_ = true;
+    if (g_stop_stream) stop_ = true;
     stages_.add(now.stages);
   }
 
@@ -224,7 +224,7 @@ std::string shared_device_text(const std::vector<at::Device>& device_of_stage) {
   return {};
 }
 
-int run(const StreamArguments& options) {
+int run_stream(const StreamArguments& options) {
   catch_end_signals(on_stop_signal);
   check(options);
   const auto devices = parse_option("--device", options.device, [](const std::string& text) {
@@ -251,7 +251,10 @@ int run(const StreamArguments& options) {
   // Whether the page's port can be had is known before anything is measured.
   if (options.serve) live::ListeningSocket(live::LiveServerOptions{}.host, *options.serve);
   StreamPlanRequest request{.strategy = options.strategy,
-                            .weights = options.weights,
+                            .weights = options.weights.empty()
+                                           ? std::nullopt
+                                           : std::optional(plan::parse_weight_policy(
+                                                 options.weights)),
                             .fps = options.fps,
                             .optimizer = options.optimizer,
                             .device = device_to_profile(devices),
@@ -280,9 +283,9 @@ int run(const StreamArguments& options) {
     try {
       profile = profile_of(options, model, loss, request);
     } catch (const RuntimeError&) {
-      if (!g_stop) throw;
+      if (!g_stop_stream) throw;
     }
-    if (g_stop) {
+    if (g_stop_stream) {
       std::cerr << "stopped before the first frame: nothing was learned, and nothing is saved\n";
       return kExitYes;
     }
@@ -387,7 +390,7 @@ int run(const StreamArguments& options) {
   watcher.finish();
   if (watcher.timed_out() && !summary.end.is_error)
     summary.end.reason = fmt::format("the {} s that were asked for are over", options.seconds);
-  if (summary.numbers.processed == 0 && !summary.end.is_error && !g_stop)
+  if (summary.numbers.processed == 0 && !summary.end.is_error && !g_stop_stream)
     summary.end = {"no frame was learned from: " + summary.end.reason, true};
   if (page) page->end(summary.end.reason);
   // Weights that have learned nothing, or nonsense, must not replace better ones.
@@ -423,7 +426,7 @@ int run(const StreamArguments& options) {
 Command stream_command(CLI::App& parent, char**) {
   auto arguments = std::make_shared<StreamArguments>();
   CLI::App* app = add_stream(parent, *arguments);
-  return {app, [arguments]() { return run(*arguments); }};
+  return {app, [arguments]() { return run_stream(*arguments); }};
 }
 
 }  // namespace penstock::tool

@@ -28,7 +28,7 @@ std::optional<plan::Plan> plan_with(const profile::Profile& profile,
                                     const StreamPlanRequest& request, int workers) {
   planner::PlanOptions options{
       .strategy = workers == 1 ? plan::Strategy::Serial : plan::Strategy::Online,
-      .weights = workers == 1 ? "" : request.weights,
+      .weights = workers == 1 ? std::nullopt : request.weights,
       .straight = workers > 1,
       .micro_batches = 1};
   options.optimizer_state_per_weight =
@@ -39,11 +39,11 @@ std::optional<plan::Plan> plan_with(const profile::Profile& profile,
   // What no policy of a stream can learn.
   if (workers > 1 && result.plan && plan::stages_share_weights(*result.plan, profile.graph))
     return std::nullopt;
-  if (result.plan) result.plan->alternatives.clear();  // ways to train, none of them for a stream
+  if (result.plan) result.plan->explanation.alternatives.clear();  // ways to train, none of them for a stream
   return std::move(result.plan);
 }
 
-double fps_of(const plan::Plan& plan) { return plan.throughput_samples_per_s; }
+double fps_of(const plan::Plan& plan) { return plan.prediction.throughput_samples_per_s; }
 
 int most_stages(const profile::Profile& profile, int workers) {
   return std::clamp(profile.graph.num_layers(), 1, workers);

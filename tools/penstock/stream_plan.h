@@ -14,7 +14,7 @@ namespace penstock::tool {
 
 struct StreamPlanRequest {
   std::string strategy = "online";  ///< or serial
-  std::string weights;              ///< empty: current
+  std::optional<plan::WeightPolicy> weights = {};  ///< nothing: current
   int workers = 1;                  ///< the most stages
   double fps = 0;                   ///< wanted; 0: the fastest
   model::OptimizerSpec optimizer = {};

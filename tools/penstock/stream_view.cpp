@@ -182,7 +182,7 @@ std::string stream_json(const StreamReport& report) {
       {"source", report.source},
       {"task", to_string(report.task)},
       {"strategy", to_string(s.state.plan.strategy)},
-      {"weights", s.state.plan.weights},
+      {"weights", to_string(s.state.plan.weights)},
       {"frames_in", s.queue.frames_in},
       {"processed", n.processed},
       {"dropped", s.queue.dropped},

@@ -48,7 +48,7 @@ std::string check_json(const plan::Plan& plan, const train::SerialCheck& check) 
       {"reference", check.reference},
       {"strategy", to_string(plan.strategy)},
       {"config", plan.config()},
-      {"weights", plan.weights},
+      {"weights", to_string(plan.weights)},
       {"steps", check.losses.size()},
       {"first_difference",
        check.first_difference < 0 ? Json(nullptr) : Json(check.first_difference + 1)},
@@ -64,7 +64,7 @@ std::string check_json(const plan::Plan& plan, const train::SerialCheck& check) 
 
 std::string check_text(const plan::Plan& plan, const train::SerialCheck& check) {
   const std::string what = fmt::format("{} {} ({} weights) against {}", to_string(plan.strategy),
-                                       plan.config(), plan.weights, check.reference);
+                                       plan.config(), to_string(plan.weights), check.reference);
   if (check.equal()) {
     return fmt::format("{}:\n  losses of {} steps {}, and so are all weights after them\n", what,
                        check.losses.size(), quality(check));

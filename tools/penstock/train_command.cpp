@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -49,13 +50,13 @@
 #include "tools/penstock/job.h"
 #include "tools/penstock/job_auto_plan.h"
 #include "tools/penstock/prediction.h"
+#include "tools/penstock/row_options.h"
+#include "tools/penstock/saved_options.h"
 #include "tools/penstock/thread_memory.h"
 #include "tools/penstock/train_arguments.h"
 #include "tools/penstock/train_check.h"
 #include "tools/penstock/train_history.h"
 #include "tools/penstock/train_output.h"
-#include "tools/penstock/training_settings.h"
-#include "tools/penstock/useless_options.h"
 #include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
@@ -82,86 +83,97 @@ void check_model(const plan::Plan& plan, const model::Model& model, const std::s
 
 void cap_micro_batches(TrainArguments& options, bool says) {
   const int64_t most = options.train.mini_batch_size;
-  if (options.plan.micro_batches <= most) return;
+  std::optional<int64_t>& micro_batches = options.request.plan.micro_batches;
+  if (micro_batches.value_or(0) <= most) return;
   if (says) {
     std::cerr << fmt::format("--micro-batches {}: a step of {} has {}\n",
-                             options.plan.micro_batches, report::plural(most, "sample"),
+                             *micro_batches, report::plural(most, "sample"),
                              report::plural(most, "micro-batch"));
   }
-  options.plan.micro_batches = most;
+  micro_batches = most;
 }
 
 /// What auto_plan() has to know of the other options; the same on all ranks of a job, of which one
 /// `says` what it changes.
 void complete_request(TrainArguments& options, const model::Model& model, bool says) {
-  if (options.workers < 1 || options.workers > kMaxThreads) {
-    throw ConfigError(
-        fmt::format("--workers must lie between 1 and {}, found {}", kMaxThreads, options.workers));
+  const options::TrainRequest& request = options.request;
+  const int64_t workers = request.plan.workers.value_or(1);
+  if (workers < 1 || workers > options::kMaxThreads) {
+    throw ConfigError(fmt::format("--workers must lie between 1 and {}, found {}",
+                                  options::kMaxThreads, workers));
   }
+  AutoPlanRequest& plan = options.plan;
+  plan.strategy = request.plan.strategy;
+  plan.weights = request.plan.weights;
   // Only under flush are the gradients of a weight that stages share added up at one moment.
-  if (!graph::tie_groups(model.graph()).empty() &&
-      !plan::parse_strategy_choice(options.plan.strategy) && options.plan.weights.empty()) {
-    options.plan.weights = "flush";
-  }
+  if (!graph::tie_groups(model.graph()).empty() && !plan.strategy && !plan.weights)
+    plan.weights = plan::WeightPolicy::Flush;
   cap_micro_batches(options, says);
-  if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
-  if (options.slack) options.plan.slack = *options.slack;
-  if (options.keep) options.plan.keep = *options.keep;
-  options.plan.workers = static_cast<int>(options.workers);
-  options.plan.threads_per_worker = options.train.threads_per_worker;
-  options.plan.mini_batch_size = options.train.mini_batch_size;
-  options.plan.seed = options.seed;
-  options.plan.global_norm = options.train.max_grad_norm > 0 || scales_loss(options.plan.precision);
-  options.plan.gradient_groups = options.train.gradient_groups;
-  options.plan.optimizer = options.train.optimizer;
+  plan.profile_path = request.plan.profile;
+  plan.micro_batches = request.plan.micro_batches;
+  plan.chunks = request.plan.chunks;
+  plan.slack = request.plan.slack;
+  plan.keep = request.plan.keep;
+  if (request.plan.sync) plan.sync = request.plan.sync->method;
+  plan.gradient_precision = request.plan.gradient_precision.value_or(plan.gradient_precision);
+  plan.shard_optimizer = request.plan.shard_optimizer;
+  plan.workers = static_cast<int>(workers);
+  plan.threads_per_worker = options.train.threads_per_worker;
+  plan.mini_batch_size = options.train.mini_batch_size;
+  plan.seed = request.run.seed;
+  plan.global_norm = request.run.clip_norm > 0 || scales_loss(plan.precision);
+  plan.gradient_groups = request.run.gradient_groups;
+  plan.optimizer = request.optimizer;
 }
 
 /// The user's plan.
 plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
-  plan::Plan plan = plan::load_plan(options.plan_path);
+  plan::Plan plan = plan::load_plan(options.request.plan.file);
   // Every worker is a thread with its own copy of the weights: refused before anything is made
   // for it.
   if (plan.num_workers() > kMaxThreads) {
     throw ConfigError(fmt::format(
         "{}: the plan has {} workers, expected at most {}: they are threads of this process",
-        options.plan_path, plan.num_workers(), kMaxThreads));
+        options.request.plan.file, plan.num_workers(), kMaxThreads));
   }
-  if (options.batch_size->empty())
+  if (!options.request.run.batch_size)
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
-  check_batch_size(options);
-  check_model(plan, model, options.plan_path);
+  options::check_batch_size(options.train.mini_batch_size);
+  check_model(plan, model, options.request.plan.file);
   if (!plan.model.empty() && plan.model != model.name()) {
     std::cerr << fmt::format(
         "warning: {} is a plan for {}, --model is {}: the layers have the same names, but the "
         "plan's "
         "times may not be this model's\n",
-        options.plan_path, printable(plan.model), model.name());
+        options.request.plan.file, printable(plan.model), model.name());
   }
   plan.model = model.name();
-  if (!options.precision.empty() && parse_precision(options.precision) != plan.precision) {
+  const std::optional<Precision> precision = options.request.plan.precision;
+  if (precision && *precision != plan.precision) {
     throw ConfigError(fmt::format(
         "{} was made for {}, --precision is {}: plan with a profile of that precision (penstock "
         "profile --precision {})",
-        options.plan_path, to_string(plan.precision), options.precision, options.precision));
+        options.request.plan.file, to_string(plan.precision), to_string(*precision), to_string(*precision)));
   }
   cap_micro_batches(options, /*says=*/true);
   return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
-                             .micro_batches = options.plan.micro_batches,
-                             .weights = options.plan.weights,
-                             .shard_optimizer = options.plan.shard_optimizer});
+                             .micro_batches = options.request.plan.micro_batches,
+                             .weights = options.request.plan.weights,
+                             .shard_optimizer = options.request.plan.shard_optimizer});
 }
 
 /// Takes the method and the precision that the user names. What a plan of theirs predicts stays
 /// that of its own, which one rank `says`; its notes, which may be about them, go.
 void set_sync(const TrainArguments& options, plan::Plan& plan, bool says) {
-  const auto before = std::pair(plan.sync, plan.sync_precision);
-  if (!options.sync.empty() && options.sync != "auto") plan.sync = options.sync;
-  if (!options.sync_precision.empty()) plan.sync_precision = options.sync_precision;
-  if (options.plan_path.empty() || before == std::pair(plan.sync, plan.sync_precision)) return;
-  plan.notes.clear();
+  const auto before = std::pair(plan.sync, plan.gradient_precision);
+  const options::PlanSection& asked = options.request.plan;
+  if (asked.sync) plan.sync = asked.sync->method.value_or(plan.sync);
+  plan.gradient_precision = asked.gradient_precision.value_or(plan.gradient_precision);
+  if (options.request.plan.file.empty() || before == std::pair(plan.sync, plan.gradient_precision)) return;
+  plan.explanation.notes.clear();
   if (says) {
     std::cerr << fmt::format("{}: its predictions are for --sync {} --sync-precision {}\n",
-                             options.plan_path, before.first, before.second);
+                             options.request.plan.file, to_string(before.first), to_string(before.second));
   }
 }
 
@@ -182,7 +194,7 @@ std::string model_digest(const model::Model& model) {
 /// Why servers have nothing to do; empty: they have, or there are none.
 std::string servers_advice(const Job& job, const train::TrainOptions& options) {
   if (job.servers() == 0) return {};
-  const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
+  const plan::GradientSync sync = options.plan.sync;
   std::string why;
   if (options.plan.replicas() == std::vector<int>(options.plan.stages.size(), 1)) {
     why = "the plan has no replicas, so there are no gradients to add";
@@ -190,7 +202,7 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
     why = fmt::format(
         "--sync {} does not use {} (expected summation, hierarchical, parameter-server or "
         "asynchronous)",
-        options.plan.sync, job.servers() == 1 ? "it" : "them");
+        to_string(options.plan.sync), job.servers() == 1 ? "it" : "them");
   } else if (options.world->site().num_training_ranks() == 1) {
     why = "all workers are on one rank, where gradients are added in shared memory";
   }
@@ -237,10 +249,10 @@ std::string from_first(Job* job, const std::function<std::string()>& part) {
 /// The plan of the checkpoint that the run goes on from, if it was made for the same request, so
 /// that the run goes on as if it had not ended. Says which plan it will be. Empty: to be planned.
 std::string plan_of_checkpoint(const TrainArguments& options, const model::Model& model) {
-  if (!options.train.resume || !options.plan_path.empty() ||
-      !train::has_checkpoint(options.checkpoint))
+  if (!options.train.resume || !options.request.plan.file.empty() ||
+      !train::has_checkpoint(options.request.run.checkpoint))
     return {};
-  const train::SavedPlan saved = train::newest_plan(options.checkpoint, model);
+  const train::SavedPlan saved = train::newest_plan(options.request.run.checkpoint, model);
   if (saved.request == options.train.plan_request) {
     std::cerr << fmt::format("plan: that of the checkpoint, {}\n", saved.file.string());
     return saved.text;
@@ -276,19 +288,19 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
   const bool is_first = job == nullptr || job->is_first();
   const std::string saved = from_first(job, [&] { return plan_of_checkpoint(options, model); });
   if (!saved.empty()) return plan::parse_plan(saved, "the checkpoint's plan");
-  if (options.plan_path.empty()) {
+  if (options.request.plan.file.empty()) {
     complete_request(options, model, is_first);
     if (job == nullptr)
       options.plan.between_gpus = level_between(options.devices, options.plan.workers);
-    options.plan.sums_wait = parse_fabric(options.fabric) == FabricChoice::Nccl;
+    options.plan.sums_wait = parse_fabric(options.request.run.fabric) == FabricChoice::Nccl;
     return job == nullptr ? auto_plan(model, options.plan)
                           : auto_plan_together(*job, model, options.plan);
   }
-  if (job != nullptr) check_same_plans(*job, options.plan_path);
+  if (job != nullptr) check_same_plans(*job, options.request.plan.file);
   const std::string text =
       from_first(job, [&] { return plan::to_json(plan_of_file(options, model)); });
   const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");
-  if (!is_first && options.batch_size->empty())
+  if (!is_first && !options.request.run.batch_size)
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
   return plan;
 }
@@ -311,16 +323,34 @@ plan::Plan plan_unless_stopped(Job* job, TrainArguments& options, const model::M
   return plan;
 }
 
+bool is_given(const TrainArguments& options, std::string_view row) {
+  return std::find(options.given.begin(), options.given.end(), row) != options.given.end();
+}
+
+/// What checkpoints keep of the options, with those that the plan has decided.
+std::map<std::string, std::string> kept_options(const TrainArguments& options,
+                                                const std::string& data) {
+  options::TrainRequest request = options.request;
+  const plan::Plan& plan = options.train.plan;
+  request.run.batch_size = options.train.mini_batch_size;
+  request.plan.weights = plan.weights;
+  request.plan.sync = options::SyncRequest{plan.sync};
+  request.plan.gradient_precision = plan.gradient_precision;
+  request.plan.precision = plan.precision;
+  std::map<std::string, std::string> kept = options::kept_options(request);
+  kept["--data"] = data;
+  return kept;
+}
+
 /// What a run that continues a checkpoint does otherwise than the run that saved it.
-std::string resume_advice(const TrainArguments& options, const CLI::App& app,
-                          const model::Model& model) {
-  if (!options.train.resume || !train::has_checkpoint(options.checkpoint)) return {};
-  const train::CheckpointPosition saved = train::newest_position(options.checkpoint, model);
+std::string resume_advice(const TrainArguments& options, const model::Model& model) {
+  if (!options.train.resume || !train::has_checkpoint(options.request.run.checkpoint)) return {};
+  const train::CheckpointPosition saved = train::newest_position(options.request.run.checkpoint, model);
   std::string text = changed_settings(saved_settings(saved), options.train.settings);
-  if (saved.seed != options.seed && !app.get_option("--seed")->empty()) {
+  if (saved.seed != options.train.seed && is_given(options, "--seed")) {
     text += fmt::format(
         "warning: --seed {} has no effect: the run goes on with the checkpoint's seed, {}\n",
-        options.seed, saved.seed);
+        options.train.seed, saved.seed);
   }
   return text;
 }
@@ -332,9 +362,9 @@ bool is_finished(Job* job, const TrainArguments& options, const model::Model& mo
   // The rank of a job that has failed may still be ending.
   const std::chrono::seconds patience(restarts_of(job) > 0 ? 10 : 0);
   return from_first(job, [&] {
-           if (begin_run(options, model) == Begin::Finished) return "finished";
-           if (!options.checkpoint.empty())
-             lock.emplace(train::folder_of_checkpoints(options.checkpoint), patience);
+           if (begin_run(options.request.run, model) == Begin::Finished) return "finished";
+           const std::string& folder = options.request.run.checkpoint;
+           if (!folder.empty()) lock.emplace(train::folder_of_checkpoints(folder), patience);
            return "";
          }) == "finished";
 }
@@ -342,7 +372,7 @@ bool is_finished(Job* job, const TrainArguments& options, const model::Model& mo
 /// What the user should know before hours are spent.
 std::string advice(const plan::Plan& plan, int threads_per_worker) {
   std::string text;
-  if (plan.weights == "latest") {
+  if (plan.weights == plan::WeightPolicy::Latest) {
     text +=
         "weights 'latest': backward uses newer weights than forward, so its gradients are not "
         "those of the loss; training may not converge\n";
@@ -363,18 +393,21 @@ int compare_with_serial(const TrainArguments& options, const model::Model& model
                         const train::DataSplit& data, Job* job) {
   train::TrainOptions train_options = options.train;
   // The learning rates are those of the whole training.
-  const int64_t whole = saturating_mul(train_options.epochs,
-                                       ceil_div(data.train->size(), train_options.mini_batch_size));
-  train_options.learning_rate_steps =
-      train_options.max_steps > 0 ? std::min(whole, train_options.max_steps) : whole;
+  const int64_t whole =
+      saturating_mul(train_options.epochs,
+                     train::mini_batches_per_epoch(data.train->size(), train_options));
+  if (train_options.learning_rate_steps == 0) {
+    train_options.learning_rate_steps =
+        train_options.max_steps > 0 ? std::min(whole, train_options.max_steps) : whole;
+  }
   const train::SerialCheck result =
-      train::check_against_serial(model, data, train_options, options.check_steps);
+      train::check_against_serial(model, data, train_options, options.request.run.check_steps);
   if (job != nullptr) {
     // Only rank 0 has the reference.
     const std::string equal = job->from_first([&] { return result.equal() ? "1" : "0"; });
     if (!job->is_first()) return equal == "1" ? kExitYes : kExitNo;
   }
-  write_output("", options.json ? check_json(train_options.plan, result)
+  write_output("", options.request.output.json ? check_json(train_options.plan, result)
                                 : check_text(train_options.plan, result));
   return result.equal() ? kExitYes : kExitNo;
 }
@@ -392,7 +425,7 @@ std::string page_of(const std::string& model, const Outcome& outcome,
         "The job had {}; {} only added gradients (--sync {}).", report::plural(ranks, "rank"),
         outcome.servers == 1 ? "the last one, a server,"
                              : fmt::format("the last {}, servers,", outcome.servers),
-        outcome.plan.sync));
+        to_string(outcome.plan.sync)));
   }
   if (outcome.predicted != nullptr)
     input.timelines = {outcome.predicted->timeline, outcome.result.timeline};
@@ -410,41 +443,43 @@ int64_t threads_of(const train::TrainOptions& options) {
   return saturating_mul(workers, options.threads_per_worker);
 }
 
-train::DataSplit data_for(const model::Model& model, const TrainArguments& options,
-                          const CLI::App& app) {
-  if (!options.test_data.empty() && !train::is_data_file(options.data)) {
+train::DataSplit data_for(const model::Model& model, const options::TrainRequest& request) {
+  const options::DataRequest& data = request.data;
+  const std::string name = data.name.value_or(options::kUsualData);
+  if (!data.test_file.empty() && !train::is_data_file(name)) {
     throw ConfigError(
-        fmt::format("--test-data is for training samples in a file, --data is {}", options.data));
+        fmt::format("--test-data is for training samples in a file, --data is {}", name));
   }
   try {
-    return train::load_data({.name = options.data,
-                             .folder = options.data_folder,
-                             .sample = train::samples_for(model, options.train.loss),
-                             .train_samples = options.train_samples,
-                             .test_samples = options.test_samples,
-                             .seed = options.seed,
-                             .test_file = options.test_data,
-                             .test_share = options.test_share,
-                             .ignore_index = options.train.loss.ignore_index,
-                             .skip_bad_samples = options.bad_samples == "skip"});
+    return train::load_data({.name = name,
+                             .folder = data.folder,
+                             .sample = train::samples_for(model, request.loss),
+                             .train_samples = data.train_samples,
+                             .test_samples = data.test_samples,
+                             .seed = request.run.seed,
+                             .test_file = data.test_file,
+                             .test_share = data.test_share,
+                             .ignore_index = request.loss.ignore_index,
+                             .skip_bad_samples =
+                                 data.bad_samples == options::BadSamples::Skip});
   } catch (const ConfigError& error) {
-    if (!app.get_option("--data")->empty()) throw;
+    if (data.name) throw;
     throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
-                                  options.data, error.what()));
+                                  name, error.what()));
   }
 }
 
 /// What the file has of earlier runs of the training that this one has continued.
 report::History earlier_history(const TrainArguments& options, const std::string& model) {
   std::error_code ignored;
-  if (!options.train.resume || options.history.empty() ||
-      !std::filesystem::is_regular_file(options.history, ignored))
+  if (!options.train.resume || options.request.output.history.empty() ||
+      !std::filesystem::is_regular_file(options.request.output.history, ignored))
     return {};
   try {
-    report::History earlier = report::load_history(options.history);
+    report::History earlier = report::load_history(options.request.output.history);
     if (earlier.model == model) return earlier;
     std::cerr << fmt::format("warning: {} was the history of '{}': it is replaced\n",
-                             options.history, printable(earlier.model));
+                             options.request.output.history, printable(earlier.model));
   } catch (const Error& error) {
     std::cerr << fmt::format("warning: the earlier history is lost: {}\n", error.what());
   }
@@ -459,7 +494,7 @@ void write_results(const TrainArguments& options, const model::Model& model,
   const Outcome outcome{.plan = options.train.plan,
                         .result = result,
                         .predicted = predicted ? &*predicted : nullptr,
-                        .saves = !options.checkpoint.empty(),
+                        .saves = !options.request.run.checkpoint.empty(),
                         .servers = servers};
   std::exception_ptr failure;
   const auto attempt = [&failure](const auto& write) {
@@ -472,22 +507,22 @@ void write_results(const TrainArguments& options, const model::Model& model,
   const report::History earlier = earlier_history(options, model.name());
   // A training that was complete before has its files already.
   const bool was_complete = options.train.resume && result.losses.empty() && !result.interrupted;
-  if (was_complete && (!options.history.empty() || !options.html.empty()))
+  if (was_complete && (!options.request.output.history.empty() || !options.request.output.html.empty()))
     std::cerr << "nothing was trained: --history and --html write nothing\n";
-  if (!options.history.empty() && !was_complete)
-    attempt([&] { write_output(options.history, history_json(model.name(), outcome, earlier)); });
-  if (!options.html.empty() && !was_complete)
-    attempt([&] { write_output(options.html, page_of(model.name(), outcome, earlier)); });
-  if (!options.trace.empty() && predicted) {
+  if (!options.request.output.history.empty() && !was_complete)
+    attempt([&] { write_output(options.request.output.history, history_json(model.name(), outcome, earlier)); });
+  if (!options.request.output.html.empty() && !was_complete)
+    attempt([&] { write_output(options.request.output.html, page_of(model.name(), outcome, earlier)); });
+  if (!options.request.output.trace.empty() && predicted) {
     attempt([&] {
-      write_output(options.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
+      write_output(options.request.output.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
     });
   }
-  attempt([&] { write_output("", options.json ? to_json(outcome) : to_text(outcome)); });
+  attempt([&] { write_output("", options.request.output.json ? to_json(outcome) : to_text(outcome)); });
   if (failure) std::rethrow_exception(failure);
 }
 
-int run(TrainArguments& options, const CLI::App& app, Job* job) {
+int run_train(TrainArguments& options, const CLI::App& app, Job* job) {
   const bool is_first = job == nullptr || job->is_first();
   if (!is_first) {
     set_log_sink([rank = job->rank()](LogLevel level, std::string_view message) {
@@ -497,10 +532,11 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   std::optional<model::Model> chosen;
   train::DataSplit data;
   const auto load = [&]() -> std::string {
-    chosen.emplace(chosen_model(options.model));
-    options.train.loss = model::loss_for(*chosen, options.train.loss);
-    options.plan.loss = options.train.loss;
-    data = data_for(*chosen, options, app);
+    options::TrainRequest& request = options.request;
+    chosen.emplace(chosen_model(request.model));
+    request.loss = model::loss_for(*chosen, request.loss);
+    options.train.loss = options.plan.loss = request.loss;
+    data = data_for(*chosen, request);
     return "";
   };
   if (job == nullptr)
@@ -513,40 +549,36 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     job->check_same("model", model_digest(model));
     job->check_same("data", train::data_digest(data));
     job->check_same("number of servers", fmt::to_string(job->servers()));
-    if (app.get_option("--workers")->empty()) options.workers = job->ranks() - job->servers();
+    std::optional<int64_t>& workers = options.request.plan.workers;
+    if (!workers) workers = job->ranks() - job->servers();
   }
 
   train::TrainOptions& train_options = options.train;
   options.plan.training_samples = saturating_mul(data.train->size(), train_options.epochs);
-  if (!options.precision.empty()) options.plan.precision = parse_precision(options.precision);
-  if (!options.sync.empty()) options.plan.sync = options.sync;
-  if (!options.sync_precision.empty()) options.plan.sync_precision = options.sync_precision;
+  options.plan.precision = options.request.plan.precision.value_or(options.plan.precision);
   // A job that the launcher has started again continues.
-  if (restarts_of(job) > 0 && !options.checkpoint.empty()) train_options.resume = true;
-  train_options.plan_request = plan_request(options);  // before planning fills gaps
+  if (restarts_of(job) > 0 && !options.request.run.checkpoint.empty())
+    train_options.resume = options.request.run.resume = true;
+  train_options.plan_request = options::plan_request(options.request);
   std::optional<train::RunLock> lock;
   std::unique_ptr<runtime::World> world;
   const bool finished = is_finished(job, options, model, lock);
-  train_options.plan = finished && job == nullptr && options.plan_path.empty()
+  train_options.plan = finished && job == nullptr && options.request.plan.file.empty()
                            ? one_stage(model)
                            : plan_unless_stopped(job, options, model);
-  if (finished && options.plan_path.empty()) train_options.plan.precision = options.plan.precision;
+  if (finished && options.request.plan.file.empty()) train_options.plan.precision = options.plan.precision;
   set_sync(options, train_options.plan, is_first);
-  train_options.settings = training_settings(options, train::data_digest(*data.train));
-  if (is_first && !finished && !g_stop)
-    std::cerr << useless_options(app, options, job != nullptr)
-              << resume_advice(options, app, model);
-  train_options.seed = options.seed;
-  train_options.checkpoint = options.checkpoint;
-  train_options.evaluate = !options.no_evaluation;
-  train_options.shuffle = !options.no_shuffle;
-  train_options.deadline = std::chrono::seconds(options.deadline_s);
+  train_options.settings = kept_options(options, train::data_digest(*data.train));
+  if (is_first && !finished && !g_stop) {
+    const options::RunFacts facts{options.request, train_options.plan, job != nullptr};
+    std::cerr << options::idle_options(facts, options.given) << resume_advice(options, model);
+  }
   train_options.stop = &g_stop;
   if (job != nullptr) {
     // Fewer workers than ranks may be faster; a user who asks for fewer has counted wrong.
     const int training = job->ranks() - job->servers();
     const int workers = train_options.plan.num_workers();
-    const bool chosen = options.plan_path.empty() && options.workers >= training;
+    const bool chosen = options.request.plan.file.empty() && *options.request.plan.workers >= training;
     world = job->make_world(workers, /*may_idle=*/chosen);
     train_options.world = world.get();
     if (is_first) std::cerr << servers_advice(*job, train_options) << plan_advice(train_options);
@@ -560,7 +592,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
       train_options.device_of_worker.push_back(device.str());
   }
   train::check_trainable(model, data, train_options);
-  if (is_first && !finished && imported::is_program_file(options.model.name) &&
+  if (is_first && !finished && imported::is_program_file(options.request.model.name) &&
       train_options.plan.micro_batches > 1 && model::mixes_samples(model)) {
     std::cerr << "warning: the model mixes the samples of its batch, so what it learns depends on "
                  "how a step is cut: --micro-batches 1 is what PyTorch computes\n";
@@ -586,7 +618,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     });
   }
 
-  if (options.check_against_serial) return compare_with_serial(options, model, data, job);
+  if (options.request.run.check_against_serial) return compare_with_serial(options, model, data, job);
   const train::TrainResult result = train::train(model, data, train_options);
   observer->finish();
   if (is_first) write_results(options, model, result, job == nullptr ? 0 : job->servers());
@@ -598,20 +630,22 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-int run(TrainArguments& options, const CLI::App& app) {
+int run_train(TrainArguments& options, const CLI::App& app) {
   catch_end_signals(on_signal);
   check(options);
+  options.given = given_rows(app);
+  options.train = options::train_options_of(options.request);
   train::validate(options.train);
   const auto own = launch::own_job();
-  const auto devices = parse_option("--device", options.device, [&](const std::string& text) {
+  const auto devices = parse_option("--device", options.request.run.device, [&](const std::string& text) {
     return own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1);
   });
   std::unique_ptr<Job> job;
   try {
     job = Job::join({.command = "train",
-                     .silence = milliseconds(options.silence_s),
-                     .patience = milliseconds(options.patience_s),
-                     .fabric = parse_fabric(options.fabric),
+                     .silence = milliseconds(options.request.run.silence_s),
+                     .patience = milliseconds(options.request.run.patience_s),
+                     .fabric = parse_fabric(options.request.run.fabric),
                      .devices = devices,
                      .stop = &g_stop});
   } catch (const Error&) {
@@ -621,7 +655,7 @@ int run(TrainArguments& options, const CLI::App& app) {
   }
   options.devices = devices;
   // A GPU waits for its inputs sooner than it is kept waiting by the threads that gather them.
-  if (options.data_threads->empty() &&
+  if (!options.request.data.threads &&
       std::any_of(devices.begin(), devices.end(),
                   [](const auto& device) { return !device.is_cpu(); })) {
     constexpr int kMostDataThreads = 4;
@@ -630,9 +664,9 @@ int run(TrainArguments& options, const CLI::App& app) {
   }
   options.plan.device = device_to_profile(devices);
   options.plan.device_graphs = options.train.cuda_graphs;
-  if (job == nullptr || job->is_first()) return run(options, app, job.get());
+  if (job == nullptr || job->is_first()) return run_train(options, app, job.get());
   try {
-    return run(options, app, job.get());
+    return run_train(options, app, job.get());
   } catch (const Error&) {
     runtime::Failure failure = runtime::describe(std::current_exception());
     failure.text = failure.text.substr(0, failure.text.find('\n'));
@@ -650,7 +684,7 @@ int run(TrainArguments& options, const CLI::App& app) {
 Command train_command(CLI::App& parent, char**) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* app = add_train(parent, *arguments);
-  return {app, [arguments, app]() { return run(*arguments, *app); }};
+  return {app, [arguments, app]() { return run_train(*arguments, *app); }};
 }
 
 }  // namespace penstock::tool

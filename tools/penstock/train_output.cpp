@@ -232,7 +232,7 @@ std::string to_json(const Outcome& outcome) {
   }
   const Json document{
       {"strategy", to_string(outcome.plan.strategy)},
-      {"weights", outcome.plan.weights},
+      {"weights", to_string(outcome.plan.weights)},
       {"config", outcome.plan.config()},
       {"ranks", std::max<size_t>(r.ranks.size(), 1)},
       {"servers", outcome.servers},
@@ -281,7 +281,7 @@ std::string to_text(const Outcome& outcome) {
               ? fmt::format("nothing trained; {} so far\n", report::plural(r.steps, "step"))
               : fmt::format("{} with {} {} ({} weights)\n", report::plural(r.steps, "step"),
                             to_string(outcome.plan.strategy), outcome.plan.config(),
-                            outcome.plan.weights);
+                            to_string(outcome.plan.weights));
   if (!r.losses.empty())
     text += fmt::format("  final loss     {:.4f} (mean of steps {} to {})\n", r.final_loss,
                         final_loss_first_step(r), r.steps);

@@ -132,7 +132,7 @@ Command profile_command(CLI::App& parent, char** argv) {
 Command train_command(CLI::App& parent, char** argv) {
   return elsewhere<TrainArguments>(parent, argv, add_train, [](const TrainArguments& arguments) {
     check(arguments);
-    if (parse_fabric(arguments.fabric) != FabricChoice::Nccl) return;
+    if (parse_fabric(arguments.request.run.fabric) != FabricChoice::Nccl) return;
     // A GPU that loads a program while it runs waits for transfers
     // that are under way, and the other rank for this one.
     setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);

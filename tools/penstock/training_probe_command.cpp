@@ -102,7 +102,7 @@ int run_on_devices(ProbeArguments& options, const CLI::App& app) {
   return kExitYes;
 }
 
-int run(ProbeArguments& options, const CLI::App& app) {
+int run_training_probe(ProbeArguments& options, const CLI::App& app) {
   const auto own = launch::own_job();
   if (!own || own->ranks == 1) return run_on_devices(options, app);
   check(options, app);
@@ -119,7 +119,7 @@ int run(ProbeArguments& options, const CLI::App& app) {
 Command probe_command(CLI::App& parent, char**) {
   auto arguments = std::make_shared<ProbeArguments>();
   CLI::App* app = add_probe(parent, *arguments);
-  return {app, [arguments, app]() { return run(*arguments, *app); }};
+  return {app, [arguments, app]() { return run_training_probe(*arguments, *app); }};
 }
 
 }  // namespace penstock::tool

@@ -22,7 +22,7 @@ namespace penstock::tool {
 
 namespace {
 
-struct Options : CommonOptions {
+struct VerifyOptions : CommonOptions {
   std::string schedule;
   int64_t credits = 1;
   bool rendezvous = false;
@@ -44,7 +44,7 @@ struct Findings {
 };
 
 /// Without any size every worker would need nothing.
-void check_memory_options(const Options& options) {
+void check_memory_options(const VerifyOptions& options) {
   if (options.memory_limit.empty()) return;
   for (const std::string* size :
        {&options.stash, &options.weight_bytes, &options.input_bytes, &options.gradient_bytes}) {
@@ -55,7 +55,7 @@ void check_memory_options(const Options& options) {
       "--input-bytes, --gradient-bytes");
 }
 
-verify::Options rules_of(const Options& options, size_t num_stages) {
+verify::Options rules_of(const VerifyOptions& options, size_t num_stages) {
   if (options.credits < 0)
     throw ConfigError(
         fmt::format("--credits must be at least 0 (rendezvous), found {}", options.credits));
@@ -211,7 +211,7 @@ std::string to_text(const Findings& found, const std::string& file) {
   return text;
 }
 
-int run(const Options& options) {
+int run_verify(const VerifyOptions& options) {
   Findings found;
   check_memory_options(options);
   found.judged = parse_schedule_file(options.schedule, &found.notes);
@@ -223,7 +223,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command verify_command(CLI::App& parent) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   CLI::App* app = parent.add_subcommand(
       "verify", "Prove a schedule sound (exit 0) or say which rule it breaks (exit 1)");
   app->add_option("schedule", options->schedule,
@@ -245,7 +245,7 @@ Command verify_command(CLI::App& parent) {
                   "Bytes of a micro-batch's inputs that a stage keeps until it recomputes");
   app->add_option("--gradient-bytes", options->gradient_bytes, "Bytes of a stage's gradients");
   add_common(*app, *options);
-  return {app, [options]() { return run(*options); }};
+  return {app, [options]() { return run_verify(*options); }};
 }
 
 }  // namespace penstock::tool

@@ -14,7 +14,7 @@ namespace penstock::frames {
 
 namespace {
 
-using Kind = VideoAnswer::Kind;
+using VideoKind = VideoAnswer::Kind;
 
 /// The name without the password that a URL may hold.
 std::string shown_name(const VideoRequest& request) {
@@ -46,14 +46,14 @@ VideoSource::VideoSource(const VideoRequest& request, const std::filesystem::pat
         fmt::format("{} delivered no frame within {}", name_, duration_of(patience)));
   }
   switch (answer_.kind) {
-    case Kind::Picture:
+    case VideoKind::Picture:
       break;
-    case Kind::Ended:
+    case VideoKind::Ended:
       throw ConfigError(fmt::format("{} holds no frames", name_));
-    case Kind::NoneCame:
+    case VideoKind::NoneCame:
       throw TimeoutError(fmt::format("{} delivers no frames", name_));
-    case Kind::NotOpened:
-    case Kind::Failed:
+    case VideoKind::NotOpened:
+    case VideoKind::Failed:
       throw ConfigError(fmt::format(
           "cannot read {}: {}{}", name_, answer_.error,
           is_live_ ? "" : "; if it holds raw frames, say so by a pixel format, such as rgb24"));
@@ -103,18 +103,18 @@ Next VideoSource::next(Frame& frame, Deadline deadline) {
   if (!has_first_ && !reader_.read(answer_, deadline)) return Next::Stalled;
   has_first_ = false;
   switch (answer_.kind) {
-    case Kind::Picture:
+    case VideoKind::Picture:
       break;
-    case Kind::Ended:
+    case VideoKind::Ended:
       has_ended_ = true;
       return Next::Ended;
-    case Kind::NoneCame:
+    case VideoKind::NoneCame:
       throw TransportError(
           fmt::format("{} delivers no more frames: nothing came after frame {} "
                       "for up to {}",
                       name_, frames_ - 1, duration_of(request_.read_timeout)));
-    case Kind::NotOpened:
-    case Kind::Failed:
+    case VideoKind::NotOpened:
+    case VideoKind::Failed:
       throw RuntimeError(
           fmt::format("reading {} failed at frame {}: {}", name_, frames_, answer_.error));
   }

@@ -7,6 +7,7 @@
 
 #include "penstock/plan/strategy.h"
 #include "penstock/planner/cost/layer_cost.h"
+#include "penstock/planner/plan_options.h"
 
 namespace penstock::planner {
 
@@ -20,17 +21,6 @@ struct StageMemory {
   /// Keeps the inputs of each micro-batch in flight, and all activations of one at a time.
   bool recompute = false;
 };
-
-/// Whether stages may, must or must not run their forward pass again instead of keeping its
-/// activations.
-enum class Recompute : uint8_t { Never, Always, Auto };
-
-/// Whether the replicas of stages may, must or must not share out the optimiser's state.
-enum class ShardOptimizer : uint8_t { Never, Always, Auto };
-
-/// Whether stages must, may (instead of recomputing) or must not move activations to the memory of
-/// their hosts.
-enum class Offload : uint8_t { Never, Always, Auto };
 
 /// How much a worker holds at once.
 struct Held {

@@ -6,7 +6,7 @@ namespace penstock::planner {
 
 namespace {
 
-double to_double(int64_t value) { return static_cast<double>(value); }
+double as_double(int64_t value) { return static_cast<double>(value); }
 
 // max(C, 2(m-1) W/B) / m: the synchronisation term rises with the replicas.
 class Sosp2019 final : public CostModel {
@@ -17,21 +17,21 @@ class Sosp2019 final : public CostModel {
   double stage_ns(const SegmentCost& segment, int replicas, int level,
                   int64_t /*micro_batches*/) const override {
     const double sync_ns =
-        2.0 * (replicas - 1) * to_double(segment.weight_bytes) * sum_ns_per_byte(level);
-    return std::max(to_double(segment.compute_ns), sync_ns) / replicas;
+        2.0 * (replicas - 1) * as_double(segment.weight_bytes) * sum_ns_per_byte(level);
+    return std::max(as_double(segment.compute_ns), sync_ns) / replicas;
   }
 
   double cut_ns(int64_t bytes, int level) const override {
-    return 2.0 * to_double(bytes) * ns_per_byte(level);
+    return 2.0 * as_double(bytes) * ns_per_byte(level);
   }
 
   // Past the first count where the computation fits, waiting does not help.
   int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int level,
                       int64_t micro_batches) const override {
-    for (int m = compute_bound(to_double(segment.compute_ns), limit_ns, least, most); m <= most;
+    for (int m = compute_bound(as_double(segment.compute_ns), limit_ns, least, most); m <= most;
          ++m) {
       if (stage_ns(segment, m, level, micro_batches) <= limit_ns) return m;
-      if (to_double(segment.compute_ns) / m <= limit_ns) return 0;
+      if (as_double(segment.compute_ns) / m <= limit_ns) return 0;
     }
     return 0;
   }
@@ -52,7 +52,7 @@ class FourTransfers : public CostModel {
   // 4(m-1)/m^2 W/B, in one division against rounding.
   double sync_share_ns(const SegmentCost& segment, int replicas, int level) const {
     const double m = replicas;
-    return 4.0 * (m - 1) / (m * m) * (to_double(segment.weight_bytes) * sum_ns_per_byte(level));
+    return 4.0 * (m - 1) / (m * m) * (as_double(segment.weight_bytes) * sum_ns_per_byte(level));
   }
 
   template <class Time>
@@ -69,16 +69,16 @@ class Released final : public FourTransfers {
 
   double stage_ns(const SegmentCost& segment, int replicas, int level,
                   int64_t /*micro_batches*/) const override {
-    return to_double(segment.compute_ns) / replicas + sync_share_ns(segment, replicas, level);
+    return as_double(segment.compute_ns) / replicas + sync_share_ns(segment, replicas, level);
   }
 
   double cut_ns(int64_t /*bytes*/, int /*level*/) const override { return 0; }
 
   int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int level,
                       int64_t /*micro_batches*/) const override {
-    const double transfers_ns = 4 * to_double(segment.weight_bytes) * sum_ns_per_byte(level);
+    const double transfers_ns = 4 * as_double(segment.weight_bytes) * sum_ns_per_byte(level);
     return fewest([&](int m) { return stage_ns(segment, m, level, 0); }, limit_ns, least, most,
-                  replicas_at(to_double(segment.compute_ns), transfers_ns, limit_ns));
+                  replicas_at(as_double(segment.compute_ns), transfers_ns, limit_ns));
   }
 
   SegmentBound least_worker_ns(int replicas, int level, int64_t /*micro_batches*/) const override {
@@ -93,19 +93,19 @@ class Report2018 final : public FourTransfers {
 
   double stage_ns(const SegmentCost& segment, int replicas, int level,
                   int64_t /*micro_batches*/) const override {
-    return std::max(to_double(segment.compute_ns) / replicas,
+    return std::max(as_double(segment.compute_ns) / replicas,
                     sync_share_ns(segment, replicas, level));
   }
 
   double cut_ns(int64_t bytes, int level) const override {
-    return 2.0 * to_double(bytes) * ns_per_byte(level);
+    return 2.0 * as_double(bytes) * ns_per_byte(level);
   }
 
   int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int level,
                       int64_t /*micro_batches*/) const override {
-    const double transfers_ns = 4 * to_double(segment.weight_bytes) * sum_ns_per_byte(level);
+    const double transfers_ns = 4 * as_double(segment.weight_bytes) * sum_ns_per_byte(level);
     return fewest([&](int m) { return stage_ns(segment, m, level, 0); }, limit_ns, least, most,
-                  std::max(std::ceil(to_double(segment.compute_ns) / limit_ns),
+                  std::max(std::ceil(as_double(segment.compute_ns) / limit_ns),
                            replicas_at(0, transfers_ns, limit_ns)));
   }
 

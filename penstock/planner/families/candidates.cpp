@@ -19,7 +19,7 @@ namespace {
 
 std::vector<int64_t> slacks_of(const Context& context, Strategy strategy) {
   if (!traits(strategy).takes_slack) return {0};
-  if (context.options.slack >= 0) return {context.options.slack};
+  if (context.options.slack) return {*context.options.slack};
   std::vector<int64_t> slacks;
   for (int64_t slack = 1; slack <= kMostSlack; slack *= 2) slacks.push_back(slack);
   return slacks;
@@ -144,7 +144,7 @@ int64_t most_useful_keep(const Plan& plan, int64_t usual) {
 KeepChoices keeps_of(const Context& context, const Split& split, int64_t micro_batches) {
   const plan::StrategyTraits& row = traits(split.strategy);
   if (!row.takes_keep) return {.list = {{}}};
-  const int64_t asked = context.options.keep;
+  const int64_t asked = context.options.keep.value_or(0);
   std::vector<Keeps> keeps{asked > 0 ? Keeps(split.stages.size(), asked) : Keeps()};
   const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
   const int64_t usual = asked > 0 ? std::max<int64_t>(asked, row.chunks)
@@ -202,12 +202,12 @@ std::vector<Family> families_to_search(const Context& context, Strategy strategy
                                        bool one_copy) {
   const plan::StrategyTraits& row = traits(strategy);
   std::vector<Family> families{{.strategy = strategy, .slack = slack}};
-  if (row.takes_keep) families.front().keep = context.options.keep;
+  if (row.takes_keep) families.front().keep = context.options.keep.value_or(0);
   if (context.limited()) {
     if (row.split_by_simulation) families.push_back({.strategy = Strategy::OneFOneBFlush});
     if (row.takes_keep) {
       families.push_back({.strategy = Strategy::ZbH2});
-      const int64_t asked = context.options.keep;
+      const int64_t asked = context.options.keep.value_or(0);
       const int64_t half = context.workers / 2;
       if (half > 1 && (asked == 0 || half < asked))
         families.push_back({.strategy = strategy, .keep = half});

@@ -35,7 +35,7 @@ struct Layout {
 
 std::vector<int> chunk_counts(const Context& context, Strategy strategy) {
   if (!traits(strategy).takes_chunks()) return {2};
-  if (context.options.chunks > 0) return {context.options.chunks};
+  if (context.options.chunks) return {static_cast<int>(*context.options.chunks)};
   std::vector<int> counts(kMostChosenChunks - 1);
   std::iota(counts.begin(), counts.end(), 2);
   return counts;
@@ -156,7 +156,7 @@ class Cutter {
           {static_cast<int>(split.places.size()) * layout_.replicas, layout_.replicas});
       begin = end;
     }
-    split.recompute.assign(ends.size(), context_.recompute == Recompute::Always);
+    split.recompute.assign(ends.size(), context_.recompute == Choice::Always);
     split.worker_of_replica = layout_.worker_of_replica;
     return split;
   }

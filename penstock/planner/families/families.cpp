@@ -57,7 +57,7 @@ struct Tried {
 };
 
 Tried tried(const Context& context, Candidate candidate) {
-  const bool may_shorten = candidate.micro_batches == 0 && context.options.micro_batches == 0;
+  const bool may_shorten = candidate.micro_batches == 0 && !context.options.micro_batches;
   const int least = candidate.split.places.front().count;
   for (;;) {
     Priced priced = price_parts(context, candidate.split, candidate.micro_batches);
@@ -75,7 +75,7 @@ Tried tried(const Context& context, Candidate candidate) {
     if (reason.empty() || candidate.split.worker_of_replica.empty())
       return {std::move(candidate), std::move(priced), std::move(reason)};
     bool changed = false;
-    for (size_t s = 0; s < priced.plan.stages.size() && context.recompute == Recompute::Auto; ++s) {
+    for (size_t s = 0; s < priced.plan.stages.size() && context.recompute == Choice::Auto; ++s) {
       if (stage_fits(context, candidate.split, priced.plan, s) || candidate.split.recompute[s])
         continue;
       candidate.split.recompute[s] = true;
@@ -100,10 +100,10 @@ PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   PlanResult best;
   for (const FoundSplit& found : splits) {
     Plan plan = price(context_, found.split, found.micro_batches);
-    plan.optimality_gap = found.optimality_gap;
+    plan.explanation.optimality_gap = found.optimality_gap;
     std::string reason = over_limit(context_, found.split, plan);
-    if (best.plan && (!reason.empty() || plan.throughput_samples_per_s <=
-                                             kFaster * best.plan->throughput_samples_per_s))
+    if (best.plan && (!reason.empty() || plan.prediction.throughput_samples_per_s <=
+                                             kFaster * best.plan->prediction.throughput_samples_per_s))
       continue;
     if (reason.empty()) {
       best = {std::move(plan), ""};
@@ -169,7 +169,7 @@ class Families::Choice {
 
   // Samples per second that a candidate has to exceed.
   double needed() const {
-    return best_ ? std::max(faster_than_, best_->priced.plan.throughput_samples_per_s)
+    return best_ ? std::max(faster_than_, best_->priced.plan.prediction.throughput_samples_per_s)
                  : faster_than_;
   }
 
@@ -183,8 +183,8 @@ class Families::Choice {
       Tried last = tried(context_, candidate);
       if (!last.reason.empty()) {
         refused_.add(last);
-      } else if (!best_ || last.priced.plan.throughput_samples_per_s >
-                               best_->priced.plan.throughput_samples_per_s) {
+      } else if (!best_ || last.priced.plan.prediction.throughput_samples_per_s >
+                               best_->priced.plan.prediction.throughput_samples_per_s) {
         best_ = std::move(last);
       }
     } catch (const ConfigError& error) {  // the kind cannot run this split
@@ -199,7 +199,7 @@ class Families::Choice {
   PlanResult result() const {
     if (!best_) return {std::nullopt, refused_.text()};
     Plan plan = price(context_, best_->candidate.split, best_->candidate.micro_batches);
-    plan.optimality_gap = best_->candidate.optimality_gap;
+    plan.explanation.optimality_gap = best_->candidate.optimality_gap;
     std::string misfit = over_limit(context_, best_->candidate.split, plan);
     if (!misfit.empty()) return {std::nullopt, std::move(misfit)};
     return {std::move(plan), ""};
@@ -252,7 +252,7 @@ std::optional<Plan> Families::faster_synchronous(Strategy strategy, double sampl
   try {
     context_.time.check();
     PlanResult result = best_synchronous(strategy, samples_per_s, one_copy);
-    if (result.plan && result.plan->throughput_samples_per_s > samples_per_s)
+    if (result.plan && result.plan->prediction.throughput_samples_per_s > samples_per_s)
       return std::move(result.plan);
   } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
   } catch (const OutOfTime&) {    // what is not known in time is not picked
@@ -268,12 +268,12 @@ PlanResult Families::make(Strategy strategy) {
   const auto try_other = [&](const Family& family) {
     if (context_.time.is_over() && result.plan) return;
     PlanResult other = plan(family, false);
-    if (!other.plan || (result.plan && other.plan->throughput_samples_per_s <=
-                                           result.plan->throughput_samples_per_s))
+    if (!other.plan || (result.plan && other.plan->prediction.throughput_samples_per_s <=
+                                           result.plan->prediction.throughput_samples_per_s))
       return;
     if (result.plan)
-      other.plan->optimality_gap =
-          std::max(other.plan->optimality_gap, result.plan->optimality_gap);
+      other.plan->explanation.optimality_gap =
+          std::max(other.plan->explanation.optimality_gap, result.plan->explanation.optimality_gap);
     result = std::move(other);
   };
   const bool is_pipeline = strategy == Strategy::OneFOneB || strategy == Strategy::OneFOneBFlush;
@@ -296,12 +296,12 @@ PlanResult Families::hybrid() {
   PlanResult best{std::nullopt, "it takes at least two workers and two layers"};
   for (const Split& split : hybrid_splits(context_, kSimulatedHybrids)) {
     const int64_t micro_batches =
-        context_.options.micro_batches > 0 ? context_.options.micro_batches : split.places[0].count;
+        context_.options.micro_batches.value_or(split.places[0].count);
     Plan plan = price(context_, split, micro_batches);
     std::string reason = over_limit(context_, split, plan);
     if (!reason.empty()) {
       if (!best.plan) best.reason = std::move(reason);
-    } else if (!best.plan || plan.throughput_samples_per_s > best.plan->throughput_samples_per_s) {
+    } else if (!best.plan || plan.prediction.throughput_samples_per_s > best.plan->prediction.throughput_samples_per_s) {
       best = {std::move(plan), ""};
     }
   }
@@ -339,13 +339,13 @@ std::span<const Strategy> short_list() {
 plan::Alternative alternative_of(const Plan& plan, Strategy strategy) {
   plan::Alternative result{.strategy = strategy,
                            .config = plan.config(),
-                           .throughput_samples_per_s = plan.throughput_samples_per_s,
+                           .throughput_samples_per_s = plan.prediction.throughput_samples_per_s,
                            .weights = plan.weights,
                            .micro_batches = plan.micro_batches,
-                           .latency_ns = plan.latency_ns,
+                           .latency_ns = plan.prediction.latency_ns,
                            .memory_bytes = memory_bytes_of(plan),
-                           .idle_share = plan.idle_share,
-                           .bytes_per_sample = plan.bytes_per_sample};
+                           .idle_share = plan.prediction.idle_share,
+                           .bytes_per_sample = plan.prediction.bytes_per_sample};
   return result;
 }
 

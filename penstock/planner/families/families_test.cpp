@@ -49,7 +49,7 @@ plan::Plan compared(const profile::Profile& profile, const cluster::Cluster& clu
 }
 
 const plan::Alternative& row(const plan::Plan& plan, const std::string& strategy) {
-  for (const plan::Alternative& alternative : plan.alternatives) {
+  for (const plan::Alternative& alternative : plan.explanation.alternatives) {
     if (to_string(alternative.strategy) == strategy) return alternative;
   }
   throw std::runtime_error("no row for " + strategy);
@@ -58,7 +58,7 @@ const plan::Alternative& row(const plan::Plan& plan, const std::string& strategy
 TEST(Compare, ListsEveryFamilyWithAReason) {
   const plan::Plan plan = compared(vgg_like(), flat_cluster(4, 1'000'000'000));
   std::vector<plan::Strategy> names;
-  for (const plan::Alternative& alternative : plan.alternatives) {
+  for (const plan::Alternative& alternative : plan.explanation.alternatives) {
     names.push_back(alternative.strategy);
     EXPECT_FALSE(alternative.note.empty()) << alternative.strategy;
     EXPECT_TRUE(alternative.throughput_samples_per_s == 0 ||
@@ -67,7 +67,7 @@ TEST(Compare, ListsEveryFamilyWithAReason) {
   }
   EXPECT_THAT(names, ElementsAreArray(plan::training_strategies()));
   EXPECT_THAT(row(plan, "1f1b").note, HasSubstr("The slowest part is stage"));
-  EXPECT_EQ(row(plan, "1f1b").throughput_samples_per_s, plan.throughput_samples_per_s);
+  EXPECT_EQ(row(plan, "1f1b").throughput_samples_per_s, plan.prediction.throughput_samples_per_s);
   EXPECT_THAT(row(plan, "dp").note, HasSubstr("gradient synchronisation"));
 }
 
@@ -131,7 +131,7 @@ TEST(Families, UsualStepsAreNoLongerThanAUsersMayBe) {
 TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
   const profile::Profile profile = equal_layers(24);
   PlanOptions options;
-  options.recompute = "never";
+  options.recompute = Choice::Never;
   options.micro_batches = 8;
   for (const auto strategy :
        {plan::Strategy::Interleaved, plan::Strategy::InterleavedZb, plan::Strategy::ZbV,
@@ -164,20 +164,20 @@ TEST(Families, NormsMakeWorkersWaitAtEachStep) {
   const plan::Plan without = *make_plan(profile, cluster, options).plan;
   options.global_norm = true;
   const plan::Plan with = *make_plan(profile, cluster, options).plan;
-  EXPECT_LT(without.idle_share, 0.01);
+  EXPECT_LT(without.prediction.idle_share, 0.01);
   // (p-1) F of 32 x 3 F and that, where F = I = W.
-  EXPECT_NEAR(with.idle_share, 7.0 / (96 + 7), 0.005);
-  EXPECT_EQ(reprice(with, profile, cluster, "penstock", true).throughput_samples_per_s,
-            with.throughput_samples_per_s);
-  EXPECT_EQ(reprice(with, profile, cluster, "penstock").throughput_samples_per_s,
-            without.throughput_samples_per_s);
+  EXPECT_NEAR(with.prediction.idle_share, 7.0 / (96 + 7), 0.005);
+  EXPECT_EQ(reprice(with, profile, cluster, "penstock", true).prediction.throughput_samples_per_s,
+            with.prediction.throughput_samples_per_s);
+  EXPECT_EQ(reprice(with, profile, cluster, "penstock").prediction.throughput_samples_per_s,
+            without.prediction.throughput_samples_per_s);
 }
 
 TEST(Compare, ChangesNothingOfThePlanItself) {
   plan::Plan with = compared(vgg_like(), flat_cluster(4, 1'000'000'000));
   plan::Plan without = *make_plan(vgg_like(), flat_cluster(4, 1'000'000'000), {}).plan;
-  with.alternatives = without.alternatives = {};
-  with.notes = without.notes = {};
+  with.explanation.alternatives = without.explanation.alternatives = {};
+  with.explanation.notes = without.explanation.notes = {};
   EXPECT_EQ(with, without);
 }
 
@@ -201,17 +201,17 @@ TEST(Compare, TwoBufferedNeedsStepsAsLongAsThePipeline) {
 
 TEST(Compare, MemoryAndLatencyAreThoseOfThePlanByName) {
   const plan::Plan plan = compared(vgg_like(), flat_cluster(3, 1'000'000'000));
-  for (const plan::Alternative& alternative : plan.alternatives) {
+  for (const plan::Alternative& alternative : plan.explanation.alternatives) {
     if (alternative.strategy == plan::Strategy::Hybrid || alternative.throughput_samples_per_s == 0)
       continue;
     PlanOptions options;
     options.strategy = alternative.strategy;
     const plan::Plan own = *make_plan(vgg_like(), flat_cluster(3, 1'000'000'000), options).plan;
     if (own.config() != alternative.config) continue;
-    EXPECT_EQ(own.throughput_samples_per_s, alternative.throughput_samples_per_s)
+    EXPECT_EQ(own.prediction.throughput_samples_per_s, alternative.throughput_samples_per_s)
         << alternative.strategy;
-    EXPECT_EQ(own.latency_ns, alternative.latency_ns) << alternative.strategy;
-    EXPECT_EQ(own.idle_share, alternative.idle_share) << alternative.strategy;
+    EXPECT_EQ(own.prediction.latency_ns, alternative.latency_ns) << alternative.strategy;
+    EXPECT_EQ(own.prediction.idle_share, alternative.idle_share) << alternative.strategy;
   }
 }
 
@@ -328,8 +328,8 @@ TEST(Hybrid, ReplicatesTheConvolutionsAndCutsOffTheDenseLayers) {
   const plan::Plan plan = compared(profile, cluster);
   EXPECT_EQ(row(plan, "hybrid").config, "7-1");
   EXPECT_EQ(row(plan, "hybrid").micro_batches, 7);
-  EXPECT_EQ(row(plan, "hybrid").weights, "flush");
-  EXPECT_LT(row(plan, "hybrid").throughput_samples_per_s, plan.throughput_samples_per_s);
+  EXPECT_EQ(row(plan, "hybrid").weights, plan::WeightPolicy::Flush);
+  EXPECT_LT(row(plan, "hybrid").throughput_samples_per_s, plan.prediction.throughput_samples_per_s);
 }
 
 TEST(Hybrid, NeedsTwoWorkersAndTwoLayers) {
@@ -363,16 +363,16 @@ TEST(SynchronousPipelines, AreSimulatedNotPricedByFormula) {
   EXPECT_EQ(interleaved.config(), "2x4 chunks");
   EXPECT_EQ(interleaved.worker_of_replica, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
   // A step of 8 x 12,000 ns, and (p-1)(F+B)/v = 12,000/4 of idle time.
-  EXPECT_NEAR(interleaved.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000 / 4),
+  EXPECT_NEAR(interleaved.prediction.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000 / 4),
               8e9 / 99'000 * 0.01);
-  options.chunks = 0;
+  options.chunks = {};
   const plan::Plan flush = *planned(eight_layers(), cluster, "1f1b-flush", options).plan;
-  EXPECT_NEAR(flush.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000), 8e9 / 108'000 * 0.01);
+  EXPECT_NEAR(flush.prediction.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000), 8e9 / 108'000 * 0.01);
   const plan::Plan zb = *planned(eight_layers(), cluster, "zb-h1", options).plan;
   // (p-1)(F+I-W) = 4000 + 4000 - 4000.
-  EXPECT_NEAR(zb.throughput_samples_per_s, 8e9 / (8 * 12'000 + 4'000), 8e9 / 100'000 * 0.01);
+  EXPECT_NEAR(zb.prediction.throughput_samples_per_s, 8e9 / (8 * 12'000 + 4'000), 8e9 / 100'000 * 0.01);
   EXPECT_EQ(zb.stages[0].backward_weight_ns, zb.stages[0].backward_ns / 2);
-  EXPECT_THAT(zb.notes, testing::Contains(HasSubstr("half the backward pass")));
+  EXPECT_THAT(zb.explanation.notes, testing::Contains(HasSubstr("half the backward pass")));
 }
 
 TEST(SynchronousPipelines, LayersThatMakeAllGradientsAtOnceAreNotGuessedAt) {
@@ -381,7 +381,7 @@ TEST(SynchronousPipelines, LayersThatMakeAllGradientsAtOnceAreNotGuessedAt) {
   const plan::Plan zb = *planned(profile, flat_cluster(2, 1'000'000'000'000'000), "zb-h1").plan;
   EXPECT_EQ(zb.stages[0].backward_weight_ns, 700) << "the others' 0 was measured";
   EXPECT_EQ(zb.stages[1].backward_weight_ns, 0);
-  EXPECT_THAT(zb.notes, testing::Not(testing::Contains(HasSubstr("half the backward pass"))));
+  EXPECT_THAT(zb.explanation.notes, testing::Not(testing::Contains(HasSubstr("half the backward pass"))));
 }
 
 TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
@@ -392,14 +392,14 @@ TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
     const plan::Plan& plan = *result.plan;
     EXPECT_NO_THROW(plan::validate(plan)) << strategy;
     EXPECT_EQ(plan.strategy, strategy);
-    EXPECT_EQ(plan.weights, "flush") << strategy;
+    EXPECT_EQ(plan.weights, plan::WeightPolicy::Flush) << strategy;
     EXPECT_EQ(plan::parse_plan(plan::to_json(plan), "again"), plan) << strategy;
     // Half the cluster's throughput at the least, and never more than all of it.
-    EXPECT_GT(plan.throughput_samples_per_s, 0.5 * 4e9 / 24'000) << strategy;
-    EXPECT_LE(plan.throughput_samples_per_s, 1.0001 * 4e9 / 24'000) << strategy;
-    EXPECT_GT(plan.latency_ns, 0) << strategy;
+    EXPECT_GT(plan.prediction.throughput_samples_per_s, 0.5 * 4e9 / 24'000) << strategy;
+    EXPECT_LE(plan.prediction.throughput_samples_per_s, 1.0001 * 4e9 / 24'000) << strategy;
+    EXPECT_GT(plan.prediction.latency_ns, 0) << strategy;
     const plan::Plan again = reprice(plan, eight_layers(), cluster, "penstock");
-    EXPECT_EQ(again.throughput_samples_per_s, plan.throughput_samples_per_s) << strategy;
+    EXPECT_EQ(again.prediction.throughput_samples_per_s, plan.prediction.throughput_samples_per_s) << strategy;
     EXPECT_EQ(again.stages, plan.stages) << strategy;
     EXPECT_EQ(again.worker_of_replica, plan.worker_of_replica) << strategy;
   }
@@ -412,10 +412,10 @@ TEST(SynchronousPipelines, ThroughputIsThatOfTheWholeRun) {
     const plan::Plan plan = *planned(eight_layers(), cluster, strategy).plan;
     const int64_t steps = ceil_div(256, plan.micro_batches);
     const simulate::Result whole = simulate::simulate_plan(plan, steps, {});
-    EXPECT_NEAR(plan.throughput_samples_per_s, whole.throughput_samples_per_s,
+    EXPECT_NEAR(plan.prediction.throughput_samples_per_s, whole.throughput_samples_per_s,
                 1e-3 * whole.throughput_samples_per_s)
         << strategy;
-    EXPECT_NEAR(plan.idle_share, whole.idle_share, 1e-3) << strategy;
+    EXPECT_NEAR(plan.prediction.idle_share, whole.idle_share, 1e-3) << strategy;
   }
 }
 
@@ -426,7 +426,7 @@ TEST(SynchronousPipelines, LatencyChangesTheOrder) {
     options.straight = strategy != "interleaved";
     return planned(eight_layers(), flat_cluster(4, 1'000'000'000'000'000, latency_ns), strategy,
                    options)
-        .plan->throughput_samples_per_s;
+        .plan->prediction.throughput_samples_per_s;
   };
   // A stage's forward takes 2000 ns. Without latency interleaving wins and GPipe is as good as
   // 1F1B; at half a forward strict 1F1B, which has no slack, falls behind both GPipe and eager
@@ -440,15 +440,15 @@ TEST(SynchronousPipelines, LatencyChangesTheOrder) {
 
 TEST(SynchronousPipelines, AutoTakesTheBestOfThemUnderFlush) {
   PlanOptions options;
-  options.weights = "flush";
+  options.weights = plan::WeightPolicy::Flush;
   options.micro_batches = 16;
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 1000);
   const plan::Plan chosen = *make_plan(eight_layers(), cluster, options).plan;
-  EXPECT_EQ(chosen.weights, "flush");
+  EXPECT_EQ(chosen.weights, plan::WeightPolicy::Flush);
   for (const plan::Strategy strategy : synchronous_pipelines()) {
     const auto other = planned(eight_layers(), cluster, to_string(strategy), options).plan;
     ASSERT_TRUE(other.has_value()) << strategy;
-    EXPECT_GE(chosen.throughput_samples_per_s, 0.995 * other->throughput_samples_per_s) << strategy;
+    EXPECT_GE(chosen.prediction.throughput_samples_per_s, 0.995 * other->prediction.throughput_samples_per_s) << strategy;
   }
 }
 
@@ -487,11 +487,11 @@ TEST(SynchronousPipelines, OrdersFromCostsMakeTheMostOfEveryMemoryLimit) {
     PlanOptions options;
     options.straight = true;
     options.micro_batches = 16;
-    options.recompute = "never";
+    options.recompute = Choice::Never;
     options.memory_limit_bytes = limit;
     const auto rate = [&](const char* strategy) {
       const auto plan = planned(model, cluster, strategy, options).plan;
-      return plan ? plan->throughput_samples_per_s : 0;
+      return plan ? plan->prediction.throughput_samples_per_s : 0;
     };
     const double from_costs = rate("zb-auto");
     for (const char* other : {"gpipe", "1f1b-flush", "eager-1f1b", "zb-h1", "zb-h2"})
@@ -515,7 +515,7 @@ struct RandomChain {
 
   double samples_per_s(const std::string& strategy) const {
     const auto plan = planned(model, cluster, strategy, options).plan;
-    return plan ? plan->throughput_samples_per_s : 0;
+    return plan ? plan->prediction.throughput_samples_per_s : 0;
   }
 };
 
@@ -535,7 +535,7 @@ RandomChain random_chain(Rng& rng, int chunks) {
                    {}};
   made.options.straight = chunks == 1;
   made.options.micro_batches = workers * between(rng, 1, 4);
-  made.options.recompute = "never";
+  made.options.recompute = Choice::Never;
   made.options.memory_limit_bytes = between(rng, 4'000, 34'000);
   return made;
 }
@@ -587,7 +587,7 @@ TEST(Families, AStrategyByNameIsNoSlowerThanAutosChoiceOfIt) {
     const plan::Plan chosen = *planned(random.model, random.cluster, "auto", random.options).plan;
     pipelines += chosen.stages.size() > 1 ? 1 : 0;
     EXPECT_GE(random.samples_per_s(std::string(to_string(chosen.strategy))),
-              0.995 * chosen.throughput_samples_per_s)
+              0.995 * chosen.prediction.throughput_samples_per_s)
         << to_string(chosen.strategy) << ", trial " << trial;
   }
   EXPECT_GT(pipelines, 10);
@@ -624,7 +624,7 @@ TEST(SynchronousPipelines, SayWhatTheyNeed) {
                 .plan->slack,
             3);
   EXPECT_THROW(planned(eight_layers(), flat_cluster(4, 1), "zb-h1", options), ConfigError);
-  options.slack = -1;
+  options.slack = {};
   options.chunks = 3;
   EXPECT_THROW(planned(eight_layers(), flat_cluster(4, 1), "zb-v", options), ConfigError);
 }

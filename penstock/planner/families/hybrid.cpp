@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostForTheRest = 4;
 
-struct Candidate {
+struct HybridCandidate {
   double micro_batch_ns = 0;
   int cut = 0;   ///< layers of stage 0
   int rest = 1;  ///< workers after it
@@ -47,7 +47,7 @@ double step_ns(const Context& context, const LayerRuns& runs, int cut, const std
          others_ns + replicas * std::max(slowest_ns, cut_ns);
 }
 
-Split split_of(const Context& context, const LayerRuns& runs, const Candidate& candidate,
+Split split_of(const Context& context, const LayerRuns& runs, const HybridCandidate& candidate,
                int replicas) {
   Split split{plan::Strategy::OneFOneBFlush, plan::WeightPolicy::Flush, {}, {}, {}};
   std::vector<int> ends = runs.balanced(candidate.cut, candidate.rest);
@@ -58,7 +58,7 @@ Split split_of(const Context& context, const LayerRuns& runs, const Candidate& c
     split.stages.emplace_back();
     for (int l = begin; l < end; ++l) split.stages.back().push_back(LayerId{l});
     split.places.push_back({worker, begin == 0 ? replicas : 1});
-    split.recompute.push_back(context.recompute == Recompute::Always);
+    split.recompute.push_back(context.recompute == Choice::Always);
     worker += split.places.back().count;
     begin = end;
   }
@@ -73,7 +73,7 @@ std::vector<Split> hybrid_splits(const Context& context, size_t most) {
   const auto replicas_beside = [&](int rest) {
     return static_cast<int>(std::min<int64_t>(most_replicas, context.workers - rest));
   };
-  std::vector<Candidate> candidates;
+  std::vector<HybridCandidate> candidates;
   for (int rest = 1; rest <= std::min(kMostForTheRest, context.workers - 1); ++rest) {
     const int replicas = replicas_beside(rest);
     for (int cut = 1; cut + rest <= runs.num_layers(); ++cut) {
@@ -84,7 +84,7 @@ std::vector<Split> hybrid_splits(const Context& context, size_t most) {
   const size_t kept = std::min(most, candidates.size());
   std::partial_sort(
       candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept), candidates.end(),
-      [](const Candidate& a, const Candidate& b) { return a.micro_batch_ns < b.micro_batch_ns; });
+      [](const HybridCandidate& a, const HybridCandidate& b) { return a.micro_batch_ns < b.micro_batch_ns; });
   std::vector<Split> splits;
   for (size_t i = 0; i < kept; ++i)
     splits.push_back(split_of(context, runs, candidates[i], replicas_beside(candidates[i].rest)));

@@ -35,34 +35,34 @@ std::string listed(const std::vector<size_t>& numbers) {
 // The share of its slowest part's rate that the plan reaches, simulated: more than 1 where links
 // carry both directions at once, or several of them the messages of a boundary.
 double reached_share(const Plan& plan) {
-  return plan.throughput_samples_per_s *
-         static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1)) /
+  return plan.prediction.throughput_samples_per_s *
+         static_cast<double>(std::max<int64_t>(plan.prediction.bottleneck_ns, 1)) /
          (1e9 * static_cast<double>(std::max<int64_t>(plan.micro_batch_size, 1)));
 }
 
 std::string slowest_part(const Context& context, const Plan& plan) {
   if (plan.shares_workers()) {
     const BusiestWorker busiest = busiest_worker(context, plan);
-    if (nearest(busiest.ns) < plan.bottleneck_ns) {
+    if (nearest(busiest.ns) < plan.prediction.bottleneck_ns) {
       return fmt::format("The slowest part is a link between workers: {} per micro-batch.",
-                         format_duration(plan.bottleneck_ns));
+                         format_duration(plan.prediction.bottleneck_ns));
     }
     return fmt::format("The slowest part is worker {} ({} {}), {} per micro-batch.", busiest.worker,
                        busiest.stages.size() == 1 ? "stage" : "stages", listed(busiest.stages),
-                       format_duration(plan.bottleneck_ns));
+                       format_duration(plan.prediction.bottleneck_ns));
   }
   size_t slowest = 0;
   for (size_t s = 1; s < plan.stages.size(); ++s) {
     if (stage_ns(context, plan, s) > stage_ns(context, plan, slowest)) slowest = s;
   }
   const Stage& stage = plan.stages[slowest];
-  if (nearest(stage_ns(context, plan, slowest)) < plan.bottleneck_ns) {
+  if (nearest(stage_ns(context, plan, slowest)) < plan.prediction.bottleneck_ns) {
     return fmt::format("The slowest part is a link between stages: {} per micro-batch{}.",
-                       format_duration(plan.bottleneck_ns),
+                       format_duration(plan.prediction.bottleneck_ns),
                        reached_share(plan) > 1 ? ", if one link carried all of it" : "");
   }
   return fmt::format("The slowest part is stage {} ({}), {} per micro-batch.", slowest,
-                     layer_range(stage.layers), format_duration(plan.bottleneck_ns));
+                     layer_range(stage.layers), format_duration(plan.prediction.bottleneck_ns));
 }
 
 // The share of a replicated stage's time that sums of gradients take, waiting and processor time.
@@ -111,7 +111,7 @@ std::string_view own_weakness(Strategy strategy, const Plan& winner) {
   std::string_view text = traits(strategy).weakness;
   const std::string_view drains = traits(Strategy::OneFOneBFlush).weakness;
   const bool winner_drains =
-      winner.stages.size() > 1 && winner.weights == to_string(plan::WeightPolicy::Flush);
+      winner.stages.size() > 1 && winner.weights == plan::WeightPolicy::Flush;
   for (const std::string_view shared :
        {traits(winner.strategy).weakness, winner_drains ? drains : std::string_view()}) {
     if (shared.empty() || !text.starts_with(shared)) continue;
@@ -131,16 +131,16 @@ std::string weakness(Strategy strategy, const Plan* plan, const Plan& winner) {
   }
   if (const std::string_view text = own_weakness(strategy, winner); !text.empty())
     return std::string(text);
-  if (plan == nullptr || plan->throughput_samples_per_s <= 0) return "";
+  if (plan == nullptr || plan->prediction.throughput_samples_per_s <= 0) return "";
   const double reached = reached_share(*plan);
   if (reached < kNearSteady && reached < kSame * reached_share(winner)) {
     return fmt::format("{} leave it {:.0f} % of its slowest part's rate",
-                       plan->weights == "flush" ? "filling, draining and messages"
+                       plan->weights == plan::WeightPolicy::Flush ? "filling, draining and messages"
                                                 : "messages and synchronisation",
                        100 * reached);
   }
   const bool longer =
-      static_cast<double>(winner.bottleneck_ns) < kSame * static_cast<double>(plan->bottleneck_ns);
+      static_cast<double>(winner.prediction.bottleneck_ns) < kSame * static_cast<double>(plan->prediction.bottleneck_ns);
   return longer ? "its slowest part takes longer" : "";
 }
 
@@ -159,7 +159,7 @@ std::string why_not_picked(const PlanOptions& options, const plan::Alternative& 
   const plan::StrategyTraits& family = traits(row.strategy);
   if (default_policy(row.strategy) == plan::WeightPolicy::TwoBuffered)
     return "auto does not change how weights are kept: ask for it by name";
-  if (!family.flushes() && options.weights == "flush") return "it does not flush";
+  if (!family.flushes() && options.weights == plan::WeightPolicy::Flush) return "it does not flush";
   if (family.runs_as != row.strategy) return "auto does not pick it: ask for it by name";
   if (options.straight && plan != nullptr &&
       plan->num_workers() > static_cast<int>(plan->stages.size()))
@@ -257,28 +257,28 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
   add_stages_that(plan, &Stage::shard_optimizer, "share",
                   "out the optimiser's state over the replicas", notes);
   const double steady_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 /
-                              static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
+                              static_cast<double>(std::max<int64_t>(plan.prediction.bottleneck_ns, 1));
   const bool overlaps = !traits(plan.strategy).flushes();
-  if (overlaps && plan.throughput_samples_per_s < kNearSteady * steady_per_s) {
+  if (overlaps && plan.prediction.throughput_samples_per_s < kNearSteady * steady_per_s) {
     notes.push_back(
         fmt::format("Simulated, it reaches {:.0f} % of what its slowest part allows: with {} in "
                     "flight per worker of stage 0, messages are not "
                     "hidden completely.",
-                    100 * plan.throughput_samples_per_s / steady_per_s, plan.depth));
+                    100 * plan.prediction.throughput_samples_per_s / steady_per_s, plan.depth));
   }
-  if (plan.optimality_gap > 0) {
+  if (plan.explanation.optimality_gap > 0) {
     notes.push_back(
         fmt::format("{}: the slowest {} may be up to {:.2f} % above the least possible.",
                     plan.shares_workers()
                         ? "Cuts that suit several stages per worker are not proven to be the best"
                         : "The cuts are too many to try them all",
-                    plan.shares_workers() ? "worker" : "part", 100 * plan.optimality_gap));
+                    plan.shares_workers() ? "worker" : "part", 100 * plan.explanation.optimality_gap));
   }
-  if (plan.weights != to_string(plan::WeightPolicy::Flush) &&
+  if (plan.weights != plan::WeightPolicy::Flush &&
       plan::stages_share_weights(plan, context.profile.graph)) {
     notes.push_back(fmt::format(
         "Warning: stages share weights, so it cannot be trained with weights {}, only with flush.",
-        plan.weights));
+        to_string(plan.weights)));
   }
   if (context.profile.batch_size == 0) {
     notes.push_back(
@@ -291,7 +291,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
 void explain_rows(const Context& context, Families& families, const Plan& winner,
                   std::vector<FamilyRow>& rows) {
   const bool fastest = std::none_of(rows.begin(), rows.end(), [&](const FamilyRow& row) {
-    return row.entry.throughput_samples_per_s * kSame > winner.throughput_samples_per_s;
+    return row.entry.throughput_samples_per_s * kSame > winner.prediction.throughput_samples_per_s;
   });
   for (FamilyRow& row : rows) {
     plan::Alternative& entry = row.entry;
@@ -302,7 +302,7 @@ void explain_rows(const Context& context, Families& families, const Plan& winner
     }
     const Plan* plan = row.planned ? &*families.standard(entry.strategy).plan : nullptr;
     const double speed =
-        entry.throughput_samples_per_s / std::max(winner.throughput_samples_per_s, 1e-300);
+        entry.throughput_samples_per_s / std::max(winner.prediction.throughput_samples_per_s, 1e-300);
     std::string why;
     if (!same_speed(speed)) {
       // One that was asked for by name need not be the fastest.

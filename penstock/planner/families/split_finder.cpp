@@ -164,13 +164,13 @@ bool SplitFinder::may_shorten_steps(const Family& family) const {
   const plan::StrategyTraits& row = traits(family.strategy);
   const bool is_flushed_pipeline =
       !is_single_stage(family.strategy) && !row.is_sequential() && row.flushes();
-  return context_.options.micro_batches == 0 && is_flushed_pipeline;
+  return !context_.options.micro_batches && is_flushed_pipeline;
 }
 
 // The step that the search is told of: the user's, that of a straight plan, whose replicas are
 // known, or 0, one round of each stage.
 int64_t SplitFinder::search_micro_batches(const Family& family) const {
-  if (context_.options.micro_batches > 0) return context_.options.micro_batches;
+  if (context_.options.micro_batches) return *context_.options.micro_batches;
   if (family.straight && traits(family.strategy).flushes()) {
     const std::vector<int> ones(
         static_cast<size_t>(std::min(context_.workers, context_.profile.graph.num_layers())), 1);
@@ -316,7 +316,7 @@ const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t mic
       problem.at_least_ns = slower->second.lower_bound_ns / 2;
       if (slower->second.partition) problem.expected_ns = slower->second.partition->bottleneck_ns;
     }
-    if (problem.recompute == Recompute::Auto) problem.recompute = Recompute::Never;
+    if (problem.recompute == Choice::Auto) problem.recompute = Choice::Never;
     return problem;
   });
   return unlimited_.emplace(key, std::move(found)).first->second;

@@ -53,7 +53,9 @@ TEST(SplitFinder, FindsTheSameWhateverItWasAskedBefore) {
     const Problem problem = random_problem(rng);
     PlanOptions options;
     options.memory_limit_bytes = between(rng, 50, 900);
-    options.recompute = rng.below(2) == 0 ? "auto" : rng.below(2) == 0 ? "never" : "always";
+    options.recompute = rng.below(2) == 0   ? Choice::Auto
+                        : rng.below(2) == 0 ? Choice::Never
+                                            : Choice::Always;
     options.use_all_workers = rng.below(4) == 0;
     if (rng.below(4) == 0) options.cost_model = cost_model_names()[rng.below(4)];
     if (rng.below(3) == 0) options.micro_batches = between(rng, 1, 12);
@@ -100,7 +102,7 @@ TEST(SplitFinder, NoStraightSplitIsFasterThanTheBound) {
     if (!found) continue;
     ++compared;
     const plan::Plan plan = price(context, found->split, found->micro_batches);
-    EXPECT_GE(static_cast<double>(plan.bottleneck_ns), least_ns - 1)
+    EXPECT_GE(static_cast<double>(plan.prediction.bottleneck_ns), least_ns - 1)
         << "seed " << seed << ' ' << to_string(family.strategy);
   }
   EXPECT_GT(compared, 60);
@@ -121,8 +123,8 @@ TEST(SplitFinder, ReplicasShareTheMessagesOfABoundary) {
   EXPECT_EQ(one_link.config(), "1-1");
   const PlanResult result = make_plan(profile, cluster, options);
   ASSERT_TRUE(result.plan) << result.reason;
-  EXPECT_GT(result.plan->throughput_samples_per_s, 2 * one_link.throughput_samples_per_s);
-  EXPECT_THAT(result.plan->notes, testing::Contains(testing::HasSubstr("if one link carried")));
+  EXPECT_GT(result.plan->prediction.throughput_samples_per_s, 2 * one_link.prediction.throughput_samples_per_s);
+  EXPECT_THAT(result.plan->explanation.notes, testing::Contains(testing::HasSubstr("if one link carried")));
   options.cost_model = "sosp2019";
   const Context published(profile, cluster, options);
   SplitFinder of_the_paper(published);

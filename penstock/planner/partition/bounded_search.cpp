@@ -28,7 +28,7 @@ constexpr double kMostTableCells = 2e6;
 constexpr std::array<int64_t, 3> kFewCuts{32, 128, 512};
 constexpr std::chrono::milliseconds kLastResort{500};
 
-PartitionProblem normalised(PartitionProblem problem) {
+PartitionProblem with_limits(PartitionProblem problem) {
   if (problem.workers == 1 || problem.states.num_layers() == 1) problem.at_least_two_stages = false;
   problem.memory.max_workers = problem.workers;
   return problem;
@@ -39,7 +39,7 @@ class BoundedSearch {
   BoundedSearch(const CutSpace& space, const ProblemOver& problem_over)
       : space_(space),
         problem_over_(problem_over),
-        problem_(normalised(problem_over(*space.states()))),
+        problem_(with_limits(problem_over(*space.states()))),
         bounds_(problem_, space.layers()) {
     const SearchLimits& limits = space.limits();
     // A search over labels per level takes longer for each further one.

@@ -23,7 +23,7 @@ struct Case {
   std::vector<PlannedLayer> layers = {};
   std::unique_ptr<CostModel> model = {};
   MemoryModel memory = {};
-  Recompute recompute = Recompute::Never;
+  Choice recompute = Choice::Never;
   bool straight = false;
   bool at_least_two_stages = false;
 
@@ -81,7 +81,7 @@ Case random_case(Rng& rng) {
   if (rng.uniform() < 0.3) result.memory.micro_batches = between(rng, 1, 8);
   if (rng.uniform() < 0.4) result.memory.limit_bytes = between(rng, 50, 1'500);
   if (rng.uniform() < 0.3)
-    result.recompute = rng.uniform() < 0.5 ? Recompute::Auto : Recompute::Always;
+    result.recompute = rng.uniform() < 0.5 ? Choice::Auto : Choice::Always;
   return result;
 }
 

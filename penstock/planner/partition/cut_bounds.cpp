@@ -10,10 +10,10 @@ namespace penstock::planner {
 
 namespace {
 
-constexpr double kRounding = 1e-12;
+constexpr double kRelativeRounding = 1e-12;
 
 int64_t compute_of(const PartitionProblem& problem, int64_t compute_ns, int64_t forward_ns) {
-  return problem.recompute == Recompute::Always ? compute_ns + forward_ns : compute_ns;
+  return problem.recompute == Choice::Always ? compute_ns + forward_ns : compute_ns;
 }
 
 // The lowest level at which `workers` consecutive workers can meet.
@@ -40,7 +40,7 @@ CutBounds::CutBounds(const PartitionProblem& problem, const std::vector<PlannedL
   if (!all_one) slack_ns_ = 1;
   const double shared_ns =
       static_cast<double>(compute_of(problem, total_.compute_ns, total_.forward_ns)) /
-          speed_before_.back() * (1 - kRounding) -
+          speed_before_.back() * (1 - kRelativeRounding) -
       slack_ns_;
   least_bottleneck_ns_ = std::max(0.0, shared_ns);
   least_bottleneck_ns_ = std::max(least_bottleneck_ns_, slowest_layer_ns());
@@ -61,7 +61,7 @@ double CutBounds::slowest_layer_ns() const {
       best_ns = std::min(best_ns, problem_.model.stage_ns(segment, replicas, level,
                                                           problem_.memory.micro_batches));
     }
-    slowest_ns = std::max(slowest_ns, best_ns * (1 - kRounding));
+    slowest_ns = std::max(slowest_ns, best_ns * (1 - kRelativeRounding));
   }
   return slowest_ns;
 }
@@ -95,21 +95,21 @@ UsableCuts CutBounds::within(double limit_ns) const {
   UsableCuts usable;
   if (problem_.workers < 2) return usable;
   const auto& topology = problem_.model.topology();
-  const double per_worker_ns = limit_ns * (1 + kRounding) + slack_ns_;
+  const double per_worker_ns = limit_ns * (1 + kRelativeRounding) + slack_ns_;
   for (int level = level_for(topology, problem_.workers); level >= level_for(topology, 2);
        --level) {
     const int64_t most_bytes = most_bytes_within(limit_ns, level);
     if (!usable.tiers_.empty() && most_bytes == usable.tiers_.back().most_bytes) continue;
     usable.tiers_.push_back({.most_bytes = most_bytes,
                              .unit = std::min(problem_.workers, topology.unit_size(level)),
-                             .unit_ns = per_worker_ns * largest_unit(level) * (1 + kRounding),
+                             .unit_ns = per_worker_ns * largest_unit(level) * (1 + kRelativeRounding),
                              .promising = {{0, total_.compute_ns}}});
   }
   const auto total_ns = static_cast<double>(total_.compute_ns);
   for (int m = 1; m < problem_.workers; ++m) {
     const double before = speed_before_[static_cast<size_t>(m)];
     usable.most_ns_.push_back(per_worker_ns * before);
-    usable.least_ns_.push_back(total_ns * (1 - kRounding) -
+    usable.least_ns_.push_back(total_ns * (1 - kRelativeRounding) -
                                per_worker_ns * (speed_before_.back() - before));
   }
   return usable;
@@ -139,7 +139,7 @@ bool CutBounds::single_stage_within(double limit_ns) const {
   for (int replicas = 1; replicas <= (problem_.straight ? 1 : problem_.workers); ++replicas) {
     const double ns = problem_.model.stage_ns(segment, replicas, level_for(topology, replicas),
                                               problem_.memory.micro_batches);
-    if (ns * (1 - kRounding) <= limit_ns) return true;
+    if (ns * (1 - kRelativeRounding) <= limit_ns) return true;
   }
   return false;
 }
@@ -166,8 +166,8 @@ bool CutBounds::layer_cannot_fit(const PlannedLayer& layer, int64_t limit) const
     return problem_.memory.fewest_replicas(stage, 0, 1, problem_.straight ? 1 : problem_.workers,
                                            limit) == 0;
   };
-  return (problem_.recompute == Recompute::Always || misfit(false)) &&
-         (problem_.recompute == Recompute::Never || misfit(true));
+  return (problem_.recompute == Choice::Always || misfit(false)) &&
+         (problem_.recompute == Choice::Never || misfit(true));
 }
 
 bool CutBounds::cannot_fit() const {

@@ -14,7 +14,7 @@ namespace penstock::planner {
 
 /// Minimises the slowest stage or cut over all chains of nested cut states, all replica counts, all
 /// placements of the stages on runs of consecutive workers in their order (with gaps, so that a
-/// stage may begin where a server does), and, under Recompute::Auto, the choice of each stage to
+/// stage may begin where a server does), and, under Choice::Auto, the choice of each stage to
 /// recompute, with every stage within the memory limit of its workers; empty when nothing fits. A
 /// stage costs what the level that holds its replicas costs, a cut what the level costs that holds
 /// the replicas of both stages. On unequal devices a stage is as fast as its slowest worker.

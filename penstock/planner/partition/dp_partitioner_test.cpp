@@ -15,7 +15,7 @@ struct Options {
   std::string model = "sosp2019";
   int workers = 0;  // 0: all
   int64_t memory_limit_bytes = 0;
-  Recompute recompute = Recompute::Never;
+  Choice recompute = Choice::Never;
   bool straight = false;
   bool use_all_workers = false;
 };
@@ -122,7 +122,7 @@ TEST(DpPartitioner, RecomputesOnlyWhereMemoryAsksForIt) {
   const auto cluster = flat_cluster(2, 1'000'000'000'000);
   const Options free{.straight = true};
   EXPECT_EQ(partition_of(profile, cluster, free).recompute, (std::vector<bool>{false, false}));
-  const Options limited{.memory_limit_bytes = 180, .recompute = Recompute::Auto, .straight = true};
+  const Options limited{.memory_limit_bytes = 180, .recompute = Choice::Auto, .straight = true};
   const Partition partition = partition_of(profile, cluster, limited);
   EXPECT_EQ(partition.recompute, (std::vector<bool>{true, false}));
   EXPECT_DOUBLE_EQ(partition.bottleneck_ns, 200);

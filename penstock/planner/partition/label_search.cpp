@@ -189,7 +189,7 @@ class LabelSearch final : public PartitionSearch {
     const int most = extent.most_free;
     int result = most + 1;
     for (const bool recompute : {false, true}) {
-      if (problem_.recompute == (recompute ? Recompute::Never : Recompute::Always)) continue;
+      if (problem_.recompute == (recompute ? Choice::Never : Choice::Always)) continue;
       kept.recompute = recompute;
       const int fewest = problem_.memory.fewest_replicas(kept, extent.fewest_workers, least,
                                                          std::min(most, result - 1), memory_);

@@ -20,7 +20,7 @@ bool applies(const PartitionProblem& problem) {
   const double workers = problem.workers;
   const bool limited = problem.memory.limit_bytes > 0 || problem.cluster.device.memory_bytes > 0;
   return problem.cluster.uniform() && problem.model.topology().num_levels() == 1 && !limited &&
-         !problem.straight && problem.recompute != Recompute::Always &&
+         !problem.straight && problem.recompute != Choice::Always &&
          states * states / 2 * workers * workers / 2 <= kMostTableSteps;
 }
 

@@ -71,14 +71,14 @@ class StageChooser {
   /// replicas span.
   StageChoice fewest(int i, int j, int workers_after, double limit_ns, int least, int most,
                      int level, double speed, int64_t memory) const {
-    if (problem_.recompute == Recompute::Always)
+    if (problem_.recompute == Choice::Always)
       return {fewest_with(i, j, true, workers_after, limit_ns, least, most, level, speed, memory),
               true};
     StageChoice choice{
         fewest_with(i, j, false, workers_after, limit_ns, least, most, level, speed, memory),
         false};
     // Recomputation only ever costs time, so it can help where memory is short alone.
-    if (problem_.recompute == Recompute::Never || memory <= 0 || choice.replicas == least)
+    if (problem_.recompute == Choice::Never || memory <= 0 || choice.replicas == least)
       return choice;
     const int fewer = choice.replicas == 0 ? most : choice.replicas - 1;
     const int recomputing =

@@ -24,7 +24,7 @@ struct Case {
   cluster::Cluster cluster;
   std::unique_ptr<CostModel> model;
   MemoryModel memory;
-  Recompute recompute = Recompute::Never;
+  Choice recompute = Choice::Never;
   int workers = 1;
   bool straight = false;
   bool at_least_two_stages = false;
@@ -68,8 +68,8 @@ Case random_case(uint64_t seed, const Shape& shape) {
   const plan::Strategy kinds[] = {plan::Strategy::OneFOneB, plan::Strategy::OneFOneB,
                                   plan::Strategy::OneFOneBFlush, plan::Strategy::GPipe};
   const plan::Strategy kind = kinds[rng.below(4)];
-  const Recompute recomputes[] = {Recompute::Never, Recompute::Always, Recompute::Auto,
-                                  Recompute::Auto};
+  const Choice recomputes[] = {Choice::Never, Choice::Always, Choice::Auto,
+                                  Choice::Auto};
   result.recompute = recomputes[rng.below(4)];
   result.memory = {
       .strategy = kind,

@@ -148,8 +148,8 @@ class StraightSearch final : public PartitionSearch {
   // whether it recomputes for that; 0 for none.
   std::pair<int, bool> deepest_that_fits(int i, int j, DeviceClass& workers) {
     const int plain =
-        problem_.recompute == Recompute::Always ? 0 : deepest_with(i, j, workers, false);
-    if (plain == num_stages_ || problem_.recompute == Recompute::Never) return {plain, false};
+        problem_.recompute == Choice::Always ? 0 : deepest_with(i, j, workers, false);
+    if (plain == num_stages_ || problem_.recompute == Choice::Never) return {plain, false};
     const int recomputing = deepest_with(i, j, workers, true);
     return recomputing > plain ? std::pair{recomputing, true} : std::pair{plain, false};
   }
@@ -209,7 +209,7 @@ class StraightSearch final : public PartitionSearch {
       const int begin = i;
       i = next_end(begin, left, workers);
       const bool plain =
-          problem_.recompute != Recompute::Always && deepest_with(begin, i, workers, false) >= left;
+          problem_.recompute != Choice::Always && deepest_with(begin, i, workers, false) >= left;
       partition.append(i, {.first = worker, .count = 1}, !plain);
     }
     partition.bottleneck_ns = slowest_ns(problem_, partition);

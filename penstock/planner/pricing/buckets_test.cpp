@@ -68,10 +68,11 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
     testing_graphs::add_processor_times(rng, cluster);
     PlanOptions options;
     options.strategy = plan::Strategy::DataParallel;
-    const std::vector<std::string> syncs{"ordered", "ring", "parameter-server", "summation",
-                                         "hierarchical"};
+    const std::vector<plan::GradientSync> syncs{
+        plan::GradientSync::Ordered, plan::GradientSync::Ring, plan::GradientSync::ParameterServer,
+        plan::GradientSync::Summation, plan::GradientSync::Hierarchical};
     options.sync = syncs[rng.below(syncs.size())];
-    options.sync_precision = to_string(plan::kSyncPrecisions[rng.below(3)]);
+    options.gradient_precision = plan::kSyncPrecisions[rng.below(3)];
     options.micro_batches = between(rng, 1, 3) * replicas;
     const plan::Plan plan = data_parallel(profile, cluster, replicas, options);
     const plan::Stage& stage = plan.stages.front();
@@ -80,7 +81,7 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
     const int64_t processor_ns = sum_processor_ns(stage);
     const int64_t work_ns =
         ceil_div(plan.micro_batches, replicas) * stage.compute_ns() + stage.step_ns;
-    ASSERT_EQ(step_ns, work_ns + wait_ns + processor_ns) << "seed " << seed << ' ' << plan.sync;
+    ASSERT_EQ(step_ns, work_ns + wait_ns + processor_ns) << "seed " << seed << ' ' << to_string(plan.sync);
     // The search's bound is below, and above max(computation, communication).
     const Context context(profile, cluster, options);
     const double least_ns = context.model->least_sum_ns(
@@ -165,9 +166,9 @@ TEST(Buckets, HaveHalfOfTheBytesOnTheWireIn16Bits) {
   PlanOptions options;
   const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000, 7);
   const plan::Stage wide = data_parallel(profile, cluster, 2, options).stages.front();
-  options.sync_precision = "bfloat16";
+  options.gradient_precision = FloatType::BFloat16;
   const plan::Plan plan = data_parallel(profile, cluster, 2, options);
-  EXPECT_EQ(plan.sync_precision, "bfloat16");
+  EXPECT_EQ(plan.gradient_precision, FloatType::BFloat16);
   const plan::Stage& half = plan.stages.front();
   ASSERT_EQ(half.buckets.size(), wide.buckets.size());
   for (size_t b = 0; b < wide.buckets.size(); ++b) {
@@ -188,11 +189,11 @@ TEST(Buckets, TakeProcessorTimeForWhatAReplicaSends) {
   cluster.levels[0].processor_ns_per_gb = 2'000'000'000;   // 2 ns per byte
   EXPECT_EQ(processor_ns(cluster, 2, {}), 2 * 3'000'000);  // 2 (n-1)/n M
   EXPECT_EQ(processor_ns(cluster, 4, {}), 2 * 3'000'000 * 3 / 2);
-  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "ring"}), 2 * 3'000'000 * 3 / 2);
-  EXPECT_EQ(processor_ns(cluster, 4, {.sync_precision = "bfloat16"}), 3'000'000 * 3 / 2);
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::Ring}), 2 * 3'000'000 * 3 / 2);
+  EXPECT_EQ(processor_ns(cluster, 4, {.gradient_precision = FloatType::BFloat16}), 3'000'000 * 3 / 2);
   cluster.cpu_machines = {.count = 4, .bandwidth_bytes_per_s = 1'000'000'000};
-  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "parameter-server"}), 2 * 3'000'000);  // M
-  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "summation"}), 2 * 3'000'000);
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::ParameterServer}), 2 * 3'000'000);  // M
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::Summation}), 2 * 3'000'000);
   // Under a level that joins nothing, and one whose links are slower.
   cluster.levels.insert(cluster.levels.begin(), {.name = "alone", .count = 1});
   cluster.levels.push_back({.name = "rack",
@@ -211,8 +212,8 @@ TEST(Buckets, HierarchicalSharesWhatAMachineSends) {
                             .bandwidth_bytes_per_s = 100'000'000,
                             .processor_ns_per_gb = 4'000'000'000});
   // 2 (4-1)/4 M inside, and a quarter of the machine's 2 (2-1)/2 M.
-  EXPECT_EQ(processor_ns(cluster, 8, {.sync = "hierarchical"}), 4'500'000 + 4 * 750'000);
-  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "hierarchical"}), 4'500'000);
+  EXPECT_EQ(processor_ns(cluster, 8, {.sync = plan::GradientSync::Hierarchical}), 4'500'000 + 4 * 750'000);
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::Hierarchical}), 4'500'000);
 }
 
 TEST(Buckets, AreNoneInsideOneProcess) {

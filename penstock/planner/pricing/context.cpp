@@ -21,18 +21,16 @@ void check_range(const char* what, int64_t value, int64_t most) {
 }
 
 void check_options(const PlanOptions& options) {
-  check_range("micro-batches per step", options.micro_batches, kMaxMicroBatchesPerStep);
+  if (options.micro_batches)
+    check_range("micro-batches per step", *options.micro_batches, kMaxMicroBatchesPerStep);
   check_range("samples per mini-batch", options.mini_batch, INT64_MAX);
   check_range("gradient groups", options.gradient_groups, kMaxGradientGroups);
-  if (options.chunks != 0 &&
-      (options.chunks < plan::kMinChunks || options.chunks > plan::kMaxChunks)) {
+  if (options.chunks &&
+      (*options.chunks < plan::kMinChunks || *options.chunks > plan::kMaxChunks)) {
     throw ConfigError(fmt::format("expected chunks per worker of 0 (chosen) or {} to {}, found {}",
-                                  plan::kMinChunks, plan::kMaxChunks, options.chunks));
+                                  plan::kMinChunks, plan::kMaxChunks, *options.chunks));
   }
-  if (options.slack < -1 || options.slack > kMaxMicroBatchesPerStep) {
-    throw ConfigError(fmt::format("expected slack of -1 (chosen) to {} micro-batches, found {}",
-                                  kMaxMicroBatchesPerStep, options.slack));
-  }
+  if (options.slack) check_range("slack in micro-batches", *options.slack, kMaxMicroBatchesPerStep);
   if (options.memory_limit_bytes < 0) {
     throw ConfigError(
         fmt::format("expected a memory limit of at least 0, found {}", options.memory_limit_bytes));
@@ -45,50 +43,32 @@ void check_options(const PlanOptions& options) {
   }
 }
 
-Recompute parse_recompute(const std::string& name) {
-  if (name == "never") return Recompute::Never;
-  if (name == "always") return Recompute::Always;
-  if (name == "auto") return Recompute::Auto;
-  throw ConfigError(fmt::format(
-      "unknown choice of recomputation '{}'; expected never, always or auto", name.substr(0, 40)));
-}
-
-Offload parse_offload(const PlanOptions& options, const cluster::Cluster& cluster) {
+/// What the devices of the cluster allow of Choice offload.
+Choice possible_offload(const PlanOptions& options, const cluster::Cluster& cluster) {
   const auto is_known = [](const auto& group) { return group.device.host_bytes_per_s > 0; };
   const auto& groups = cluster.groups;
-  if (options.offload == "never") return Offload::Never;
-  if (options.offload == "auto") {
+  if (options.offload == Choice::Never) return Choice::Never;
+  if (options.offload == Choice::Auto) {
     const bool any = is_known(cluster) || std::any_of(groups.begin(), groups.end(), is_known);
-    return any ? Offload::Auto : Offload::Never;
-  }
-  if (options.offload != "always") {
-    throw ConfigError(fmt::format(
-        "unknown choice of moving activations to the host '{}'; expected never, always or auto",
-        options.offload.substr(0, 40)));
+    return any ? Choice::Auto : Choice::Never;
   }
   if (!is_known(cluster) || !std::all_of(groups.begin(), groups.end(), is_known))
     throw ConfigError(
         "all stages can move activations to the memory of the host only where the cluster says how "
         "fast that is for every device: expected 'host_bandwidth' of [device] and of all "
         "[[devices]]");
-  if (options.recompute == "always")
+  if (options.recompute == Choice::Always)
     throw ConfigError(
         "stages that all recompute have no activations to move to the memory of the host: expected "
         "one of the two choices to be never or auto");
-  return Offload::Always;
+  return Choice::Always;
 }
 
-ShardOptimizer parse_shard_optimizer(const std::string& name, plan::GradientSync sync,
-                                     Precision compute) {
+/// What method and precision allow of `wanted`.
+Choice possible_sharding(Choice wanted, plan::GradientSync sync, Precision compute) {
   const bool can = sync != plan::GradientSync::Asynchronous && compute == Precision::Float32;
-  if (name == "never") return ShardOptimizer::Never;
-  if (name == "auto") return can ? ShardOptimizer::Auto : ShardOptimizer::Never;
-  if (name != "always") {
-    throw ConfigError(fmt::format(
-        "unknown choice of sharding the optimiser's state '{}'; expected never, always or auto",
-        name.substr(0, 40)));
-  }
-  if (can) return ShardOptimizer::Always;
+  if (wanted == Choice::Never || (wanted == Choice::Auto && !can)) return Choice::Never;
+  if (can) return wanted;
   if (compute != Precision::Float32) {
     throw ConfigError(
         fmt::format("the optimiser's state is shared out only where the model computes in float32, "
@@ -177,25 +157,26 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
         "the cluster has {} workers; plans are made for at most {}: describe a part of it", workers,
         kMaxPlannedWorkers));
   }
-  recompute = parse_recompute(options.recompute);
-  const bool waits = options.global_norm || plan::backward_reads_newest(options.weights);
-  const FloatType precision = plan::parse_sync_precision(options.sync_precision);
-  const plan::GradientSync sync = plan::parse_gradient_sync(options.sync);
+  recompute = options.recompute;
+  const bool waits = options.global_norm ||
+                     (options.weights && plan::backward_reads_newest(*options.weights));
+  const FloatType precision = options.gradient_precision;
+  const plan::GradientSync sync = options.sync.value_or(plan::GradientSync::Ordered);
   plan::check_sync_precision(sync, precision);
-  offload = parse_offload(options, cluster);
-  if (offload == Offload::Always) recompute = Recompute::Never;
-  shard_optimizer = parse_shard_optimizer(options.shard_optimizer, sync, profile.precision);
+  offload = possible_offload(options, cluster);
+  if (offload == Choice::Always) recompute = Choice::Never;
+  shard_optimizer = possible_sharding(options.shard_optimizer, sync, profile.precision);
   model = make_cost_model(options.cost_model, cluster, sync,
                           waits ? SyncOverlap::Waits : SyncOverlap::Hidden, precision);
   if (model->hides(model->topology().num_levels()))
     counting_model =
         make_cost_model(options.cost_model, cluster, sync, SyncOverlap::Waits, precision);
   if (options.mini_batch > 0 &&
-      most_micro_batches() < std::max<int64_t>(options.micro_batches, 1)) {
+      most_micro_batches() < options.micro_batches.value_or(1)) {
     throw ConfigError(
         fmt::format("a mini-batch of {} samples has no room for {} micro-batches of {} samples, as "
                     "the profile measured them",
-                    options.mini_batch, std::max<int64_t>(options.micro_batches, 1),
+                    options.mini_batch, options.micro_batches.value_or(1),
                     profile::samples_per_micro_batch(profile)));
   }
   layers = planned_layers(profile);

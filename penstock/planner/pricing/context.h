@@ -28,9 +28,9 @@ class Context {
   const PlanOptions& options;
   const TimeLimit time;  ///< of the search; a plan that was found is priced all the same
   int workers = 1;
-  Recompute recompute = Recompute::Never;
-  ShardOptimizer shard_optimizer = ShardOptimizer::Never;
-  Offload offload = Offload::Never;
+  Choice recompute = Choice::Never;
+  Choice shard_optimizer = Choice::Never;
+  Choice offload = Choice::Never;
   std::unique_ptr<CostModel> model;
   /// The same where workers wait for every sum; null where they do under `model`.
   std::unique_ptr<CostModel> counting_model;

@@ -64,7 +64,7 @@ TEST(Estimate, WorkersWithSeveralStagesAreSimulatedWhereTwoStepsOfThemAreShort) 
   for (const std::string strategy : {"zb-v", "interleaved"}) {
     const plan::Plan plan = straight_plan(128, strategy, 32, 512);
     EXPECT_EQ(plan.num_workers(), 128);
-    EXPECT_THAT(plan.notes, Not(Contains(HasSubstr("too large to be simulated")))) << strategy;
+    EXPECT_THAT(plan.explanation.notes, Not(Contains(HasSubstr("too large to be simulated")))) << strategy;
     for (const plan::Stage& stage : plan.stages) EXPECT_GT(stage.memory_bytes, 0);
   }
 }
@@ -77,11 +77,11 @@ TEST(Estimate, LongStepsOfWorkersWithSeveralStagesStillHaveTheirMemory) {
   for (const Strategy kind : {Strategy::Interleaved, Strategy::ZbV, Strategy::DualPipeV}) {
     const plan::Plan plan = price(context, split_of(kind, std::vector<bool>(256), 1, 2), 4'000);
     plan::validate(plan);
-    EXPECT_THAT(plan.notes, Contains(HasSubstr("too large to be simulated")));
+    EXPECT_THAT(plan.explanation.notes, Contains(HasSubstr("too large to be simulated")));
     // Two stages' weights, gradients and momenta, then activations of 2p stages, more or less.
     EXPECT_GT(plan.stages[0].memory_bytes, 6'000'000 + 128 * 1'000'000);
     EXPECT_LT(plan.stages[0].memory_bytes, 20'000'000 + 3 * 128 * 1'000'000);
-    EXPECT_LT(plan.idle_share, 0.05);
+    EXPECT_LT(plan.prediction.idle_share, 0.05);
   }
 }
 
@@ -94,7 +94,7 @@ TEST(Estimate, InterleavedWithOneStagePerWorkerHasNoHosts) {
   split.worker_of_replica.clear();
   for (int s = 0; s < 4; ++s) split.places[static_cast<size_t>(s)] = {s, 1};
   const plan::Plan plan = price(context, split, 1'000'000);
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("too large to be simulated")));
+  EXPECT_THAT(plan.explanation.notes, Contains(HasSubstr("too large to be simulated")));
   for (const plan::Stage& stage : plan.stages) EXPECT_GT(stage.memory_bytes, 0);
 }
 
@@ -151,9 +151,9 @@ TEST(Estimate, NoGradientGoesBackBeforeTheFirstWeights) {
   EXPECT_EQ(without.links.front().gradient_bytes, 0);
   EXPECT_EQ(without.links.front().bytes, 1'000'000);
   EXPECT_FALSE(with.links.front().gradient_bytes.has_value());
-  EXPECT_DOUBLE_EQ(without.bytes_per_sample.front(), with.bytes_per_sample.front() / 2);
+  EXPECT_DOUBLE_EQ(without.prediction.bytes_per_sample.front(), with.prediction.bytes_per_sample.front() / 2);
   // A message takes 1 ms, the passes 4 layers of 3 ms.
-  const double saved_s = 1 / with.throughput_samples_per_s - 1 / without.throughput_samples_per_s;
+  const double saved_s = 1 / with.prediction.throughput_samples_per_s - 1 / without.prediction.throughput_samples_per_s;
   EXPECT_NEAR(saved_s * static_cast<double>(with.micro_batch_size), 0.001, 1e-5);
   EXPECT_EQ(without.stages[1].memory_bytes, with.stages[1].memory_bytes);
 }
@@ -162,8 +162,8 @@ TEST(Estimate, SlackTakesMemory) {
   // Too many workers and micro-batches per step to be simulated.
   const plan::Plan none = straight_plan(256, "eager-1f1b", 4'000, 256, 0);
   const plan::Plan eight = straight_plan(256, "eager-1f1b", 4'000, 256, 8);
-  ASSERT_THAT(none.notes, Contains(HasSubstr("too large to be simulated")));
-  ASSERT_THAT(eight.notes, Contains(HasSubstr("too large to be simulated")));
+  ASSERT_THAT(none.explanation.notes, Contains(HasSubstr("too large to be simulated")));
+  ASSERT_THAT(eight.explanation.notes, Contains(HasSubstr("too large to be simulated")));
   EXPECT_EQ(eight.stages[0].memory_bytes - none.stages[0].memory_bytes, 8 * 255 * 1'000'000);
 }
 
@@ -182,10 +182,10 @@ TEST(Estimate, RecomputationIsWork) {
   split.recompute = {true, true, true, true};
   const plan::Plan simulated = price(context, split, 1);
   const plan::Plan rough = estimated(context, split, 1);
-  EXPECT_NEAR(rough.throughput_samples_per_s / simulated.throughput_samples_per_s, 1, 0.01);
-  EXPECT_NEAR(rough.idle_share, simulated.idle_share, 0.001);
+  EXPECT_NEAR(rough.prediction.throughput_samples_per_s / simulated.prediction.throughput_samples_per_s, 1, 0.01);
+  EXPECT_NEAR(rough.prediction.idle_share, simulated.prediction.idle_share, 0.001);
   // all but the last run their forward pass again while they wait
-  EXPECT_NEAR(rough.idle_share, 1 - 16.0 / (4 * 13), 0.001);
+  EXPECT_NEAR(rough.prediction.idle_share, 1 - 16.0 / (4 * 13), 0.001);
 }
 
 }  // namespace penstock::planner

@@ -145,11 +145,11 @@ int64_t steps_to_run(const Plan& plan, int64_t steps) {
 
 void fill_in(const Split& split, const std::vector<StageMemory>& memories, const Outcome& outcome,
              int64_t micro_batches, Plan& plan) {
-  plan.throughput_samples_per_s = outcome.ns > 0 ? static_cast<double>(micro_batches) *
+  plan.prediction.throughput_samples_per_s = outcome.ns > 0 ? static_cast<double>(micro_batches) *
                                                        static_cast<double>(plan.micro_batch_size) *
                                                        1e9 / outcome.ns
                                                  : 0;
-  plan.idle_share = std::clamp(outcome.idle_share, 0.0, 1.0);
+  plan.prediction.idle_share = std::clamp(outcome.idle_share, 0.0, 1.0);
   // The schedule knows no messages: each stage of a worker has its own buffers for them.
   const schedule::WorkerTable table({.replicas = split.replicas(),
                                      .micro_batches = 1,
@@ -201,7 +201,7 @@ void predict(const Context& context, const Split& split, const std::vector<int64
   const int64_t run = simulation.written() ? steps_to_run(plan, steps) : steps;
   fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, run), micro_batches,
           plan);
-  plan.latency_ns = latency_ns(simulation, plan, micro_batches);
+  plan.prediction.latency_ns = latency_ns(simulation, plan, micro_batches);
 }
 
 void predict_roughly(const Context& context, const Split& split,

@@ -63,7 +63,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   if (traits(split.strategy).takes_keep) stage.keep = split.keep_of(index);
   stage.shard_optimizer =
       place.count > 1 &&
-      (split.shard_optimizer.empty() ? context.shard_optimizer == ShardOptimizer::Always
+      (split.shard_optimizer.empty() ? context.shard_optimizer == Choice::Always
                                      : split.shard_optimizer[index]);
   const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
   int64_t backward_weight_ns = 0;
@@ -86,7 +86,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.step_ns = segment.step_ns;
   stage.weight_bytes = sums.weight_bytes;
   stage.stash_bytes = sums.stash_bytes;
-  const bool moves = split.offload.empty() ? context.offload == Offload::Always
+  const bool moves = split.offload.empty() ? context.offload == Choice::Always
                                            : static_cast<bool>(split.offload[index]);
   const int64_t host_speed = moves ? host_bytes_per_s(context, split, index) : 0;
   stage.offload = host_speed > 0 && stage.stash_bytes > 0;
@@ -242,8 +242,8 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
               weights > 0 ? static_cast<double>(short_weights) / static_cast<double>(weights) : 0,
           .slack = slack,
           .gradient_groups = gradient_groups,
-          .shard_optimizer = context.shard_optimizer != ShardOptimizer::Never,
-          .offload = context.offload == Offload::Always};
+          .shard_optimizer = context.shard_optimizer != Choice::Never,
+          .offload = context.offload == Choice::Always};
 }
 
 int64_t gradient_groups(const Context& context, const Split& split) {
@@ -275,17 +275,17 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   Plan plan;
   plan.model = context.profile.model;
   plan.strategy = split.strategy;
-  plan.weights = to_string(split.policy);
-  plan.cost_model = context.model->name();
-  plan.sync = to_string(context.model->sync());
-  plan.sync_precision = to_string(context.model->precision());
+  plan.weights = split.policy;
+  plan.explanation.cost_model = context.model->name();
+  plan.sync = context.model->sync();
+  plan.gradient_precision = context.model->precision();
   plan.precision = context.profile.precision;
   plan.optimizer_state_per_weight = context.options.optimizer_state_per_weight;
-  plan.compute_spread = context.profile.pass.spread;
-  plan.compute_error = context.profile.pass.error;
+  plan.prediction.compute_spread = context.profile.pass.spread;
+  plan.prediction.compute_error = context.profile.pass.error;
   plan.micro_batch_size = profile::samples_per_micro_batch(context.profile);
   plan.micro_batches = micro_batches > 0                   ? micro_batches
-                       : context.options.micro_batches > 0 ? context.options.micro_batches
+                       : context.options.micro_batches ? *context.options.micro_batches
                                                            : chosen_micro_batches(context, split);
   plan.cluster = context.cluster;
   plan.worker_of_replica = split.worker_of_replica;
@@ -305,9 +305,9 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
   plan.links = std::move(traffic.links);
   const double slowest_ns = slowest_stage_ns(context, plan);
-  plan.bottleneck_ns =
+  plan.prediction.bottleneck_ns =
       nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes)));
-  plan.bytes_per_sample = bytes_per_sample(plan, *context.model);
+  plan.prediction.bytes_per_sample = bytes_per_sample(plan, *context.model);
   double least_ns = slowest_ns;
   if (traits(plan.strategy).flushes()) {
     least_ns = std::max(least_ns, static_cast<double>(round_trip_ns(context.topology(), plan)) /
@@ -317,7 +317,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
 }
 
 bool shard_where_needed(const Context& context, const Split& split, Plan& plan) {
-  if (context.shard_optimizer != ShardOptimizer::Auto || !split.shard_optimizer.empty())
+  if (context.shard_optimizer != Choice::Auto || !split.shard_optimizer.empty())
     return false;
   bool changed = false;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
@@ -348,12 +348,12 @@ Plan price(const Context& context, const Split& split, int64_t micro_batches) {
   Plan plan = price_as_it_is(context, split, micro_batches);
   const bool recomputes =
       std::find(split.recompute.begin(), split.recompute.end(), true) != split.recompute.end();
-  if (context.offload != Offload::Auto || !split.offload.empty() || !recomputes) return plan;
+  if (context.offload != Choice::Auto || !split.offload.empty() || !recomputes) return plan;
   Split moving = split;
   moving.offload = split.recompute;
   moving.recompute.assign(split.recompute.size(), false);
   Plan moved = price_as_it_is(context, moving, micro_batches);
-  bool is_better = moved.throughput_samples_per_s > plan.throughput_samples_per_s;
+  bool is_better = moved.prediction.throughput_samples_per_s > plan.prediction.throughput_samples_per_s;
   for (size_t s = 0; s < moved.stages.size(); ++s)
     is_better = is_better && stage_fits(context, moving, moved, s);
   return is_better ? moved : plan;

@@ -66,7 +66,7 @@ class Enumeration {
       for (int end = free; end >= 1; --end) {
         for (int count = 1; count <= (problem_.straight ? 1 : end); ++count) {
           for (const bool recompute : {false, true}) {
-            if (problem_.recompute == (recompute ? Recompute::Never : Recompute::Always)) continue;
+            if (problem_.recompute == (recompute ? Choice::Never : Choice::Always)) continue;
             add({left & ~before, {.first = end - count, .count = count}, recompute}, before, used,
                 slowest_ns, cut_bytes);
           }

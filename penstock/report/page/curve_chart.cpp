@@ -12,9 +12,9 @@ namespace penstock::report {
 
 namespace {
 
-constexpr double kWidth = 620;
+constexpr double kChartWidth = 620;
 constexpr double kHeight = 190;
-constexpr double kLeft = 58, kRight = 14, kTop = 12, kBottom = 34;
+constexpr double kLeft = 58, kChartRight = 14, kTop = 12, kBottom = 34;
 constexpr size_t kMostStretches = 750;
 constexpr double kLargest = 1e300;  // differences of larger numbers are not finite
 
@@ -129,7 +129,7 @@ std::string CurveChart::to_string() const {
   y.most = std::ceil(y.most / step - 1e-9) * step;
   const auto px = [&](double value) {
     return kLeft +
-           (kWidth - kLeft - kRight) * (x.most > x.least ? (value - x.least) / x.size() : 0.5);
+           (kChartWidth - kLeft - kChartRight) * (x.most > x.least ? (value - x.least) / x.size() : 0.5);
   };
   const auto py = [&](double value) {
     return kHeight - kBottom - (kHeight - kTop - kBottom) * (value - y.least) / y.size();
@@ -148,14 +148,14 @@ std::string CurveChart::to_string() const {
   }
   text +=
       fmt::format("</figcaption>\n<svg viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"{2}\">\n",
-                  kWidth, kHeight, escaped(title_));
+                  kChartWidth, kHeight, escaped(title_));
   const int y_steps = static_cast<int>(std::lround(y.size() / step));
   for (int n = 0; n <= y_steps; ++n) {
     const double value = y.least + n * step;
     text += fmt::format(
         "<path class=\"grid\" d=\"M{0} {1:.1f}H{2}\"/><text class=\"tick\" x=\"{3}\" y=\"{4:.1f}\" "
         "text-anchor=\"end\">{5}</text>\n",
-        kLeft, py(value), kWidth - kRight, kLeft - 6, py(value) + 4,
+        kLeft, py(value), kChartWidth - kChartRight, kLeft - 6, py(value) + 4,
         shown(value, step, unit_ == Unit::Percent));
   }
   const double x_step = std::max(1.0, round_step(x.size(), 8));
@@ -167,7 +167,7 @@ std::string CurveChart::to_string() const {
                     px(value), kHeight - kBottom + 16, step_label(value, x_step));
   }
   text += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
-                      kWidth - kRight, kHeight - 3, escaped(x_name_));
+                      kChartWidth - kChartRight, kHeight - 3, escaped(x_name_));
   for (size_t c = 0; c < curves_.size(); ++c) text += drawn(curves_[c], c, px, py);
   return text + "</svg>\n</figure>\n";
 }

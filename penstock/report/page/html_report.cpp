@@ -31,7 +31,7 @@ using schedule::TimelineEvent;
 
 namespace {
 
-constexpr size_t kMostRows = 200;
+constexpr size_t kMostPageRows = 200;
 
 void check(const ReportInput& input) {
   if (const std::string trouble = too_large_to_draw(input.timelines); !trouble.empty())
@@ -419,12 +419,12 @@ std::string strategies_section(const PlanView& view) {
   const auto if_known = [](bool known, std::string text) {
     return known ? std::move(text) : std::string("-");
   };
-  for (size_t f = 0; f < std::min(families.size(), kMostRows); ++f) {
+  for (size_t f = 0; f < std::min(families.size(), kMostPageRows); ++f) {
     const plan::Alternative& numbers = families[f].numbers;
     const bool possible = numbers.throughput_samples_per_s > 0;
     table.add(
         {std::string(to_string(numbers.strategy)), short_config(numbers.config, 30),
-         numbers.weights, if_known(possible, format_rate(numbers.throughput_samples_per_s)),
+         name_of(numbers.weights), if_known(possible, format_rate(numbers.throughput_samples_per_s)),
          if_known(numbers.micro_batches > 0, fmt::to_string(numbers.micro_batches)),
          if_known(numbers.latency_ns > 0, duration_text(static_cast<double>(numbers.latency_ns))),
          if_known(numbers.memory_bytes > 0, format_bytes(numbers.memory_bytes)),
@@ -432,15 +432,15 @@ std::string strategies_section(const PlanView& view) {
         families[f].is_winner ? "winner" : "");
   }
   return "<h2>Strategies</h2>\n<div id=\"strategies\">" + table.to_string() + "</div>\n" +
-         (families.size() > kMostRows
-              ? html_paragraph("muted", fmt::format("... and {} more", families.size() - kMostRows))
+         (families.size() > kMostPageRows
+              ? html_paragraph("muted", fmt::format("... and {} more", families.size() - kMostPageRows))
               : "");
 }
 
-std::string notes_section(const plan::Plan& plan) {
+std::string report_notes(const plan::Plan& plan) {
   if (plan.notes.empty()) return "";
   std::string text = "<h2>Notes</h2>\n<ul>\n";
-  for (size_t n = 0; n < std::min(plan.notes.size(), kMostRows); ++n)
+  for (size_t n = 0; n < std::min(plan.notes.size(), kMostPageRows); ++n)
     text += fmt::format("<li>{}</li>\n", escaped(plan.notes[n]));
   return text + "</ul>\n";
 }
@@ -492,7 +492,7 @@ std::string html_report(const ReportInput& input) {
 
   std::string page = head(page_title(plan));
   page += html_paragraph("muted", fmt::format("{}, weights {}, {} of {} per step",
-                                              plural(plan.num_workers(), "worker"), plan.weights,
+                                              plural(plan.num_workers(), "worker"), to_string(plan.weights),
                                               plural(plan.micro_batches, "micro-batch"),
                                               plural(plan.micro_batch_size, "sample")));
   if (view.bottleneck.time_ns > 0)
@@ -505,7 +505,7 @@ std::string html_report(const ReportInput& input) {
   page += key_numbers_section(input, view) + timeline_section(input) + memory_section(input) +
           differences_section(input) + history_section(input);
   page += "<h2>Plan</h2>\n<div class=\"scroll picture\">\n" + plan_svg(plan) + "</div>\n";
-  page += strategies_section(view) + notes_section(plan);
+  page += strategies_section(view) + report_notes(plan);
   page += "<div id=\"tooltip\" hidden></div>\n";
   page += fmt::format("<script type=\"application/json\" id=\"data\">{}</script>\n",
                       script_json(page_data(input, view, data)));

@@ -53,8 +53,8 @@ TEST(ReportPage, SaysWhetherTheRunLayWithinTheInterval) {
   EXPECT_NE(html_report(input).find(", outside the interval"), std::string::npos);
   // The plan's own counts where the run did not predict.
   input.history->predicted_throughput_samples_per_s = 0;
-  input.plan.throughput_low_samples_per_s = 1000;
-  input.plan.throughput_high_samples_per_s = 1600;
+  input.plan.prediction.throughput_low_samples_per_s = 1000;
+  input.plan.prediction.throughput_high_samples_per_s = 1600;
   page = html_report(input);
   EXPECT_NE(page.find("1,000 to 1,600"), std::string::npos);
   EXPECT_NE(page.find(", within the interval"), std::string::npos);

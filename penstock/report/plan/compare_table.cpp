@@ -15,7 +15,7 @@ namespace penstock::report {
 
 namespace {
 
-constexpr size_t kWidth = 116;
+constexpr size_t kCompareWidth = 116;
 
 std::string legend(const PlanView& view) {
   std::vector<std::string> names;
@@ -54,7 +54,7 @@ std::string compare_table(const plan::Plan& plan) {
         family.is_winner ? "*" : "",
         std::string(to_string(numbers.strategy)),
         short_config(numbers.config, 18),
-        numbers.weights,
+        name_of(numbers.weights),
         numbers.micro_batches > 0 ? fmt::to_string(numbers.micro_batches) : "-",
         possible ? format_rate(numbers.throughput_samples_per_s) : "-",
         possible ? ratio_text(numbers.throughput_samples_per_s,
@@ -72,8 +72,8 @@ std::string compare_table(const plan::Plan& plan) {
     }
     table.add(std::move(cells));
   }
-  std::string text = table.to_string() + "\n" + wrapped_item(legend(view), kWidth);
-  for (const std::string& reason : reasons_of(families)) text += wrapped_item(reason, kWidth);
+  std::string text = table.to_string() + "\n" + wrapped_item(legend(view), kCompareWidth);
+  for (const std::string& reason : reasons_of(families)) text += wrapped_item(reason, kCompareWidth);
   return text;
 }
 
@@ -89,7 +89,7 @@ std::string what_if_table(const std::vector<plan::WhatIfResult>& changes) {
   for (const plan::WhatIfResult& change : changes) {
     if (!change.feasible) {
       table.add({change.change, "-", "no plan", "", "", "-"});
-      misfits += wrapped_item(change.change + ": " + change.reason, kWidth);
+      misfits += wrapped_item(change.change + ": " + change.reason, kCompareWidth);
       continue;
     }
     table.add({change.change, format_rate(change.throughput_samples_per_s), change_text(change),

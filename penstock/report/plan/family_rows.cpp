@@ -71,9 +71,13 @@ std::string loser_line(const plan::Alternative& family) {
 
 }  // namespace
 
+std::string name_of(std::optional<plan::WeightPolicy> weights) {
+  return weights ? std::string(to_string(*weights)) : std::string();
+}
+
 bool is_chosen(const plan::Plan& plan, const plan::Alternative& alternative) {
   return alternative.strategy == plan.strategy && alternative.config == plan.config() &&
-         (alternative.weights.empty() || alternative.weights == plan.weights) &&
+         (!alternative.weights || alternative.weights == plan.weights) &&
          (alternative.micro_batches == 0 || alternative.micro_batches == plan.micro_batches);
 }
 
@@ -83,7 +87,7 @@ std::vector<Family> families_of(const plan::Plan& plan) {
   for (const plan::Alternative& alternative : plan.alternatives) {
     const bool winner = !found && is_chosen(plan, alternative);
     families.push_back(
-        {winner && alternative.weights.empty() ? numbers_of(plan) : alternative, winner});
+        {winner && !alternative.weights ? numbers_of(plan) : alternative, winner});
     found = found || winner;
   }
   if (!found) families.insert(families.begin(), {numbers_of(plan), true});

@@ -4,6 +4,7 @@
 //   for (const Family& family : families_of(plan)) ...   // the winner's is_winner is set
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,8 @@ struct Family {
   bool is_winner = false;  ///< this is the plan itself
 };
 
+/// Empty when it is not known.
+std::string name_of(std::optional<plan::WeightPolicy> weights);
 /// Whether the alternative is the plan.
 bool is_chosen(const plan::Plan& plan, const plan::Alternative& alternative);
 

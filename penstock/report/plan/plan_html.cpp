@@ -17,9 +17,9 @@ namespace penstock::report {
 namespace {
 
 // The page stays small for plans of thousands of stages; the picture shows them all in groups.
-constexpr size_t kMostRows = 500;
+constexpr size_t kMostPlanRows = 500;
 
-constexpr std::string_view kStyle = R"(
+constexpr std::string_view kPlanStyle = R"(
 :root{color-scheme:light dark}
 body{margin:0 auto;max-width:1208px;padding:16px 24px 48px;background:#fff;color:#111827;
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
@@ -44,15 +44,15 @@ tr.hot td{background:#33201a}tr.winner td{background:#142a20}
 }
 )";
 
-std::string more_rows(size_t total) {
-  return total > kMostRows
+std::string more_html_rows(size_t total) {
+  return total > kMostPlanRows
              ? html_paragraph(
-                   "muted", fmt::format("... and {} more; --json has them all", total - kMostRows))
+                   "muted", fmt::format("... and {} more; --json has them all", total - kMostPlanRows))
              : "";
 }
 
-std::string time_or_dash(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
-std::string size_or_dash(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; }
+std::string html_time(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
+std::string html_size(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; }
 
 std::string key_numbers(const PlanView& view) {
   const plan::Plan& plan = view.plan;
@@ -97,17 +97,17 @@ std::string stages_section(const PlanView& view) {
                    {"memory", ""},
                    {"of limit", ""},
                    {"", "left"}});
-  for (size_t s = 0; s < std::min(view.stages.size(), kMostRows); ++s) {
+  for (size_t s = 0; s < std::min(view.stages.size(), kMostPlanRows); ++s) {
     const plan::Stage& stage = view.plan.stages[s];
     const StageView& seen = view.stages[s];
     const bool hot = view.bottleneck.is_stage(s);
     const int64_t limit = seen.memory_limit_bytes;
     table.add({fmt::to_string(s), layers_text(stage.layers, 60), fmt::to_string(stage.replicas),
-               seen.workers, seen.where, time_or_dash(static_cast<double>(stage.forward_ns)),
-               time_or_dash(static_cast<double>(stage.backward_ns)),
-               time_or_dash(static_cast<double>(stage.sync_ns)),
-               time_or_dash(static_cast<double>(stage.step_ns)), time_or_dash(seen.time_ns()),
-               size_or_dash(stage.weight_bytes), size_or_dash(stage.memory_bytes),
+               seen.workers, seen.where, html_time(static_cast<double>(stage.forward_ns)),
+               html_time(static_cast<double>(stage.backward_ns)),
+               html_time(static_cast<double>(stage.sync_ns)),
+               html_time(static_cast<double>(stage.step_ns)), html_time(seen.time_ns()),
+               html_size(stage.weight_bytes), html_size(stage.memory_bytes),
                limit > 0 ? percent_text(static_cast<double>(stage.memory_bytes) /
                                         static_cast<double>(limit))
                          : "-",
@@ -120,7 +120,7 @@ std::string stages_section(const PlanView& view) {
          html_paragraph("muted",
                         "Forward and backward of one micro-batch on one worker; replicas take "
                         "turns and share each step's synchronisation.") +
-         table.to_string() + more_rows(view.stages.size()) +
+         table.to_string() + more_html_rows(view.stages.size()) +
          (taken.empty() ? "" : html_paragraph("muted", taken));
 }
 
@@ -132,12 +132,12 @@ std::string workers_section(const PlanView& view) {
                    {"memory", ""},
                    {"of limit", ""},
                    {"", "left"}});
-  for (size_t w = 0; w < std::min(view.workers.size(), kMostRows); ++w) {
+  for (size_t w = 0; w < std::min(view.workers.size(), kMostPlanRows); ++w) {
     const WorkerView& worker = view.workers[w];
     const bool hot = view.bottleneck.kind == Bottleneck::Kind::Worker && view.bottleneck.index == w;
     const int64_t limit = worker.memory_limit_bytes;
     table.add({fmt::to_string(w), fmt::format("{}", fmt::join(worker.stages, ", ")),
-               time_or_dash(worker.time_ns), size_or_dash(worker.memory_bytes),
+               html_time(worker.time_ns), html_size(worker.memory_bytes),
                limit > 0 ? percent_text(static_cast<double>(worker.memory_bytes) /
                                         static_cast<double>(limit))
                          : "-",
@@ -147,7 +147,7 @@ std::string workers_section(const PlanView& view) {
   return "<h2>Workers</h2>\n" +
          html_paragraph("muted",
                         "Each holds several stages; memory is that of all of them together.") +
-         table.to_string() + more_rows(view.workers.size());
+         table.to_string() + more_html_rows(view.workers.size());
 }
 
 std::string links_section(const PlanView& view) {
@@ -158,17 +158,17 @@ std::string links_section(const PlanView& view) {
                    {"through", "left"},
                    {"round trip", ""},
                    {"", "left"}});
-  for (size_t l = 0; l < std::min(view.links.size(), kMostRows); ++l) {
+  for (size_t l = 0; l < std::min(view.links.size(), kMostPlanRows); ++l) {
     const plan::Link& link = view.plan.links[l];
     const LinkView& seen = view.links[l];
     const bool hot = view.bottleneck.is_link(l);
     table.add({fmt::to_string(link.from.value), fmt::to_string(link.to.value), bytes_text(link),
                seen.level,
-               seen.by_reference && seen.time_ns <= 0 ? "by reference" : time_or_dash(seen.time_ns),
+               seen.by_reference && seen.time_ns <= 0 ? "by reference" : html_time(seen.time_ns),
                hot ? "slowest" : ""},
               hot ? "hot" : "");
   }
-  return "<h2>Links, per micro-batch</h2>\n" + table.to_string() + more_rows(view.links.size());
+  return "<h2>Links, per micro-batch</h2>\n" + table.to_string() + more_html_rows(view.links.size());
 }
 
 std::string families_section(const PlanView& view) {
@@ -191,13 +191,13 @@ std::string families_section(const PlanView& view) {
     std::vector<std::string> cells = {
         fmt::format("{}{}", to_string(numbers.strategy), family.is_winner ? " (this plan)" : ""),
         short_config(numbers.config, 30),
-        numbers.weights,
+        name_of(numbers.weights),
         numbers.micro_batches > 0 ? fmt::to_string(numbers.micro_batches) : "-",
         possible ? format_rate(rate) : "-",
         possible ? ratio_text(rate, throughput_of(families, plan::Strategy::Serial)) : "-",
         possible ? ratio_text(rate, throughput_of(families, plan::Strategy::DataParallel)) : "-",
-        time_or_dash(static_cast<double>(numbers.latency_ns)),
-        size_or_dash(numbers.memory_bytes),
+        html_time(static_cast<double>(numbers.latency_ns)),
+        html_size(numbers.memory_bytes),
         possible ? percent_text(numbers.idle_share) : "-"};
     for (size_t level = 0; level < levels.size(); ++level) {
       const bool known = possible && level < numbers.bytes_per_sample.size();
@@ -224,7 +224,7 @@ std::string what_if_section(const std::vector<plan::WhatIfResult>& changes) {
     const bool possible = change.feasible;
     table.add({change.change, possible ? format_rate(change.throughput_samples_per_s) : "-",
                change_text(change), std::string(to_string(change.strategy)),
-               possible ? short_config(change.config, 30) : "", size_or_dash(change.memory_bytes),
+               possible ? short_config(change.config, 30) : "", html_size(change.memory_bytes),
                change.reason});
   }
   return "<h2>What if</h2>\n" + table.to_string();
@@ -252,11 +252,11 @@ std::string plan_html(const plan::Plan& plan, const std::vector<plan::WhatIfResu
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'\">\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-      escaped(title), kStyle);
+      escaped(title), kPlanStyle);
   page +=
       html_paragraph("muted", fmt::format("weights {}, {} of {} per step, {} in flight per input "
                                           "worker, gradients by {}, cost model {}",
-                                          plan.weights, plural(plan.micro_batches, "micro-batch"),
+                                          to_string(plan.weights), plural(plan.micro_batches, "micro-batch"),
                                           plural(plan.micro_batch_size, "sample"), plan.depth,
                                           view.gradient_method(), plan.cost_model));
   if (view.bottleneck.time_ns > 0)

@@ -18,25 +18,25 @@ namespace penstock::report {
 
 namespace {
 
-constexpr size_t kWidth = 116;
+constexpr size_t kTableWidth = 116;
 constexpr size_t kLayersWidth = 40;
 constexpr size_t kLeastLayersWidth = 20;
 // Plans of thousands of stages stay readable: the first rows, the slowest, and how many more there
 // are.
-constexpr size_t kMostRows = 64;
+constexpr size_t kMostTableRows = 64;
 
-std::string time_or_dash(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
+std::string table_time(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
 
 // The rows to show of `total`: the first ones and, when it is not among them, the slowest.
 std::vector<size_t> rows_shown(size_t total, size_t slowest) {
   std::vector<size_t> rows;
-  for (size_t k = 0; k < std::min(total, kMostRows); ++k) rows.push_back(k);
-  if (slowest < total && slowest >= kMostRows) rows.back() = slowest;
+  for (size_t k = 0; k < std::min(total, kMostTableRows); ++k) rows.push_back(k);
+  if (slowest < total && slowest >= kMostTableRows) rows.back() = slowest;
   return rows;
 }
 
 std::string more_rows(size_t total) {
-  return total > kMostRows ? fmt::format("  ... and {} more\n", total - kMostRows) : "";
+  return total > kMostTableRows ? fmt::format("  ... and {} more\n", total - kMostTableRows) : "";
 }
 
 std::string mark(const PlanView& view, size_t s) {
@@ -81,8 +81,8 @@ std::string stage_table(const PlanView& view, size_t layers_width) {
                                       workers_cell(stage, seen)};
     if (placed) cells.push_back(seen.where);
     for (std::string& cell : std::vector<std::string>{
-             time_or_dash(static_cast<double>(stage.work_ns())),
-             time_or_dash(static_cast<double>(stage.sync_ns)), time_or_dash(seen.time_ns()),
+             table_time(static_cast<double>(stage.work_ns())),
+             table_time(static_cast<double>(stage.sync_ns)), table_time(seen.time_ns()),
              stage.memory_bytes == 0 ? "-" : format_bytes(stage.memory_bytes),
              memory_share(stage, seen.memory_limit_bytes), mark(view, s)}) {
       cells.push_back(std::move(cell));
@@ -107,7 +107,7 @@ std::string worker_table(const PlanView& view) {
     const auto share = static_cast<double>(worker.memory_bytes) /
                        static_cast<double>(std::max<int64_t>(worker.memory_limit_bytes, 1));
     table.add({fmt::to_string(w), fmt::format("{}", fmt::join(worker.stages, ", ")),
-               time_or_dash(worker.time_ns),
+               table_time(worker.time_ns),
                worker.memory_bytes == 0 ? "-" : format_bytes(worker.memory_bytes),
                worker.memory_limit_bytes > 0 && worker.memory_bytes > 0 ? percent_text(share) : "-",
                w == slowest ? "slowest" : ""});
@@ -128,7 +128,7 @@ std::string link_table(const PlanView& view) {
     const LinkView& seen = view.links[l];
     table.add({fmt::format("{} -> {}", link.from.value, link.to.value), bytes_text(link),
                seen.level,
-               seen.by_reference && seen.time_ns <= 0 ? "by reference" : time_or_dash(seen.time_ns),
+               seen.by_reference && seen.time_ns <= 0 ? "by reference" : table_time(seen.time_ns),
                view.bottleneck.is_link(l) ? "slowest" : ""});
   }
   return fmt::format("\n{}{}", table.to_string(), more_rows(view.links.size()));
@@ -143,7 +143,7 @@ std::string heading(const PlanView& view) {
       plan.model.empty() ? "model" : shortened(plan.model, 20), to_string(plan.strategy),
       short_config(plan.config(), 24),
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
-      shortened(plan.weights, 16) + (plan.precision == Precision::Float32
+      std::string(to_string(plan.weights)) + (plan.precision == Precision::Float32
                                          ? ""
                                          : fmt::format(", in {}", to_string(plan.precision))),
       std::any_of(plan.stages.begin(), plan.stages.end(),
@@ -244,14 +244,14 @@ std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes) {
   const PlanView view(plan, memory_limit_bytes);
   std::string stages = stage_table(view, kLayersWidth);
   // Layer names are shortened when the other columns need the room.
-  if (const size_t excess = widest_line(stages); excess > kWidth) {
+  if (const size_t excess = widest_line(stages); excess > kTableWidth) {
     stages = stage_table(
-        view, std::max(kLeastLayersWidth, kLayersWidth - std::min(kLayersWidth, excess - kWidth)));
+        view, std::max(kLeastLayersWidth, kLayersWidth - std::min(kLayersWidth, excess - kTableWidth)));
   }
   std::string text = heading(view) + '\n' + stages + worker_table(view) + link_table(view) + '\n' +
                      totals(view) + families(plan);
   if (!plan.notes.empty()) text += "\nnotes\n";
-  for (const std::string& note : plan.notes) text += wrapped_item(note, kWidth);
+  for (const std::string& note : plan.notes) text += wrapped_item(note, kTableWidth);
   return text;
 }
 

@@ -61,18 +61,18 @@ TEST(PlanTables, EqualTheFiles) {
   expect_equals_file(compare_table(vgg_plan()), "compare");
   expect_equals_file(what_if_table(kChanges), "what_if");
   plan::Plan chain = chain_plan(6, 3);
-  chain.optimality_gap = 0.013;
-  chain.notes.clear();
-  chain.bottleneck_ns = 0;
+  chain.explanation.optimality_gap = 0.013;
+  chain.explanation.notes.clear();
+  chain.prediction.bottleneck_ns = 0;
   chain.links.push_back({StageId{0}, StageId{4}, 900'000'000});
   expect_equals_file(plan_table(chain, 3'000'000'000), "plan_three_levels");
 }
 
 TEST(PlanTables, ThePredictionHasItsInterval) {
   plan::Plan plan = vgg_plan();
-  plan.throughput_samples_per_s = 1301;
-  plan.throughput_low_samples_per_s = 1170.4;
-  plan.throughput_high_samples_per_s = 1431.4;
+  plan.prediction.throughput_samples_per_s = 1301;
+  plan.prediction.throughput_low_samples_per_s = 1170.4;
+  plan.prediction.throughput_high_samples_per_s = 1431.4;
   EXPECT_NE(plan_table(plan).find("predicted 1,301 samples/s, 1,170 to 1,431, "), std::string::npos)
       << plan_table(plan);
 }
@@ -116,11 +116,11 @@ TEST(PlanTables, TheWinnerIsMarkedOnceAndComparedWithTheNextBest) {
             std::string::npos)
       << text;
   plan::Plan slower = vgg_plan();
-  slower.throughput_samples_per_s = slower.alternatives[3].throughput_samples_per_s = 352;
+  slower.prediction.throughput_samples_per_s = slower.explanation.alternatives[3].throughput_samples_per_s = 352;
   EXPECT_NE(compare_table(slower).find("1f1b 15-1 is this plan; dp 16 is 2.00x as fast."),
             std::string::npos)
       << compare_table(slower);
-  slower.alternatives.clear();
+  slower.explanation.alternatives.clear();
   EXPECT_NE(compare_table(slower).find("\n*  1f1b"), std::string::npos)
       << "a plan without alternatives is its own table";
 }
@@ -128,7 +128,7 @@ TEST(PlanTables, TheWinnerIsMarkedOnceAndComparedWithTheNextBest) {
 TEST(PlanTables, FamiliesWithoutAPlanForTheSameReasonShareALine) {
   plan::Plan plan = vgg_plan();
   for (const plan::Strategy strategy : {plan::Strategy::ZbV, plan::Strategy::Chimera}) {
-    plan.alternatives.push_back(
+    plan.explanation.alternatives.push_back(
         {.strategy = strategy, .config = "", .note = "not planned within the time limit"});
   }
   EXPECT_NE(compare_table(plan).find("- zb-v, chimera: not planned within the time limit"),

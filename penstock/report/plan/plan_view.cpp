@@ -257,8 +257,8 @@ void PlanView::find_slowest_boundary() {
     most_bytes = link.bytes;
     bottleneck.index = l;
   }
-  const auto priced = static_cast<double>(plan.bottleneck_ns);
-  if (bottleneck.crossing > 1 && plan.cost_model == "penstock" && priced > 0)
+  const auto priced = static_cast<double>(plan.prediction.bottleneck_ns);
+  if (bottleneck.crossing > 1 && plan.explanation.cost_model == "penstock" && priced > 0)
     bottleneck.time_ns = std::min(bottleneck.time_ns, priced);
 }
 
@@ -312,9 +312,10 @@ int PlanView::level_between(const WorkerRange& a, const WorkerRange& b) const {
 }
 
 std::string PlanView::gradient_method() const {
-  const std::string method = shortened(plan.sync, 20);
-  return plan.sync_precision == "float32" ? method
-                                          : method + " in " + shortened(plan.sync_precision, 20);
+  const std::string method(to_string(plan.sync));
+  return plan.gradient_precision == FloatType::Float32
+             ? method
+             : fmt::format("{} in {}", method, to_string(plan.gradient_precision));
 }
 
 std::string PlanView::bottleneck_name() const {

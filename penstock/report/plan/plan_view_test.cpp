@@ -67,7 +67,7 @@ TEST(PlanView, TimesArePerMicroBatchOfThePipeline) {
       << "rack: 1.25 bytes per ns, both levels' latency";
   EXPECT_EQ(view.links[0].level, "rack");
   EXPECT_TRUE(view.bottleneck.is_stage(0));
-  EXPECT_NEAR(view.bottleneck.time_ns, static_cast<double>(plan.bottleneck_ns), 1);
+  EXPECT_NEAR(view.bottleneck.time_ns, static_cast<double>(plan.prediction.bottleneck_ns), 1);
 }
 
 TEST(PlanView, EverythingAcrossABoundaryCountsTogether) {
@@ -79,7 +79,7 @@ TEST(PlanView, EverythingAcrossABoundaryCountsTogether) {
   // Each takes 24 ms in the server of 100 GB/s, less than a stage; together they take more.
   plan.links.push_back({StageId{0}, StageId{2}, 1'200'000'000});
   plan.links.push_back({StageId{1}, StageId{3}, 1'300'000'000});
-  plan.bottleneck_ns = 0;
+  plan.prediction.bottleneck_ns = 0;
   const PlanView view(plan, 0);
   ASSERT_EQ(view.bottleneck.kind, Bottleneck::Kind::Link);
   EXPECT_TRUE(view.bottleneck.is_link(4));

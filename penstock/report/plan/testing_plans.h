@@ -25,8 +25,8 @@ inline plan::Plan vgg_plan() {
   plan::Plan plan;
   plan.model = "vgg16";
   plan.strategy = plan::Strategy::OneFOneB;
-  plan.weights = "stash";
-  plan.cost_model = "penstock";
+  plan.weights = plan::WeightPolicy::Stash;
+  plan.explanation.cost_model = "penstock";
   plan.micro_batch_size = 64;
   plan.micro_batches = 15;
   plan.depth = 2;
@@ -53,17 +53,17 @@ inline plan::Plan vgg_plan() {
                   .memory_bytes = 2'100'000'000,
                   .first_worker = 15}};
   plan.links = {{StageId{0}, StageId{1}, 6'420'000}};
-  plan.bottleneck_ns = 48'866'667;
-  plan.throughput_samples_per_s = 1301;
-  plan.latency_ns = 1'200'000'000;
-  plan.idle_share = 0.12;
-  plan.bytes_per_sample = {1'200'000, 3'400'000};
-  plan.alternatives = {
-      {plan::Strategy::Serial, "1", 92.7, "flush", 1, 690'000'000, 5'100'000'000, 0, {0, 0}, ""},
+  plan.prediction.bottleneck_ns = 48'866'667;
+  plan.prediction.throughput_samples_per_s = 1301;
+  plan.prediction.latency_ns = 1'200'000'000;
+  plan.prediction.idle_share = 0.12;
+  plan.prediction.bytes_per_sample = {1'200'000, 3'400'000};
+  plan.explanation.alternatives = {
+      {plan::Strategy::Serial, "1", 92.7, plan::WeightPolicy::Flush, 1, 690'000'000, 5'100'000'000, 0, {0, 0}, ""},
       {plan::Strategy::DataParallel,
        "16",
        704,
-       "flush",
+       plan::WeightPolicy::Flush,
        16,
        800'000'000,
        5'100'000'000,
@@ -73,7 +73,7 @@ inline plan::Plan vgg_plan() {
       {plan::Strategy::ModelParallel,
        "1-1-1-1-1-1-1-1",
        90,
-       "flush",
+       plan::WeightPolicy::Flush,
        1,
        900'000'000,
        1'000'000'000,
@@ -83,15 +83,15 @@ inline plan::Plan vgg_plan() {
       {plan::Strategy::OneFOneB,
        "15-1",
        1301,
-       "stash",
+       plan::WeightPolicy::Stash,
        15,
        1'200'000'000,
        4'240'000'000,
        0.12,
        {1'200'000, 3'400'000},
        "Synchronises 8x less than dp."},
-      {plan::Strategy::TwoBuffered, "15-1", 0, "2bw", 0, 0, 0, 0, {}, "needs 17 GB"}};
-  plan.notes = {
+      {plan::Strategy::TwoBuffered, "15-1", 0, plan::WeightPolicy::TwoBuffered, 0, 0, 0, 0, {}, "needs 17 GB"}};
+  plan.explanation.notes = {
       "Data parallelism over 16 workers is 0.54x as fast: 45% of its time is gradient "
       "synchronisation."};
   return plan;
@@ -107,8 +107,8 @@ inline plan::Plan chain_plan(int stages, int replicas) {
   plan.cluster.levels = {{"server", 8, 100'000'000'000, 2'000, false},
                          {"rack", 8, 12'000'000'000, 5'000, false},
                          {"hall", racks, 5'000'000'000, 9'000, false}};
-  plan.bytes_per_sample = {1e6, 2e6, 3e6};
-  plan.alternatives.clear();
+  plan.prediction.bytes_per_sample = {1e6, 2e6, 3e6};
+  plan.explanation.alternatives.clear();
   plan.stages.clear();
   plan.links.clear();
   for (int s = 0; s < stages; ++s) {
@@ -135,11 +135,11 @@ inline plan::Plan chain_plan(int stages, int replicas) {
 inline plan::Plan v_plan(int workers) {
   plan::Plan plan = chain_plan(2 * workers, 1);
   plan.strategy = plan::Strategy::ZbV;
-  plan.weights = "flush";
+  plan.weights = plan::WeightPolicy::Flush;
   plan.micro_batches = 4 * workers;
   plan.cluster.levels = {{"server", 4, 100'000'000'000, 2'000, false},
                          {"rack", (workers + 3) / 4, 12'000'000'000, 5'000, false}};
-  plan.bytes_per_sample = {1e6, 2e6};
+  plan.prediction.bytes_per_sample = {1e6, 2e6};
   for (int s = 0; s < 2 * workers; ++s) {
     plan.stages[static_cast<size_t>(s)].first_worker = -1;
     plan.worker_of_replica.push_back(s < workers ? s : 2 * workers - 1 - s);
@@ -152,9 +152,7 @@ inline plan::Plan hostile_plan() {
   const std::string script = "<script>alert('x')</script>";
   plan::Plan plan = vgg_plan();
   plan.model = script + "\"&\x01\xff";
-  plan.weights = "--><!--";
-  plan.cost_model = "]]>";
-  plan.sync = "</style>";
+  plan.explanation.cost_model = "]]>";
   plan.cluster.levels[0].name = "<i onload=\"x\">";
   plan.cluster.levels[1].name = std::string(500, 'W');
   plan.stages[0].layers = {script, "\xc3\x28",
@@ -166,19 +164,19 @@ inline plan::Plan hostile_plan() {
     stage.sync_ns = stage.step_ns = stage.memory_bytes = stage.weight_bytes = INT64_MAX;
   }
   plan.links[0].bytes = INT64_MAX;
-  plan.throughput_samples_per_s = 1e300;
-  plan.bytes_per_sample = {1e300, 1e300};
-  plan.alternatives = {{plan::Strategy::ZbV,
+  plan.prediction.throughput_samples_per_s = 1e300;
+  plan.prediction.bytes_per_sample = {1e300, 1e300};
+  plan.explanation.alternatives = {{plan::Strategy::ZbV,
                         script,
                         1e300,
-                        script,
+                        {},
                         INT64_MAX,
                         INT64_MAX,
                         INT64_MAX,
                         1e300,
                         {1e300},
                         script}};
-  plan.notes = {script, "\x1b]0;title\x07"};
+  plan.explanation.notes = {script, "\x1b]0;title\x07"};
   return plan;
 }
 

@@ -14,11 +14,11 @@ using schedule::Schedule;
 
 namespace {
 
-constexpr size_t kMostRows = 64;
-constexpr int kLeastColumns = 40;
+constexpr size_t kMostBlockedRows = 64;
+constexpr int kLeastBlockedColumns = 40;
 
 /// One worker's list around the place where it stops.
-struct Row {
+struct BlockRow {
   size_t worker = 0;
   std::string before;  ///< the last actions that ran, cut off at the left
   std::string stop;    ///< "[0SEND_F1]", or "end"
@@ -57,13 +57,13 @@ std::string next_actions(const std::vector<Action>& list, size_t begin, size_t r
 std::vector<size_t> shown_workers(const Schedule& schedule,
                                   const std::vector<BlockedAction>& blocked) {
   std::vector<size_t> workers;
-  if (schedule.workers.size() <= kMostRows) {
+  if (schedule.workers.size() <= kMostBlockedRows) {
     for (size_t w = 0; w < schedule.workers.size(); ++w) workers.push_back(w);
     return workers;
   }
   for (const bool in_cycle : {true, false}) {
     for (const BlockedAction& stop : blocked) {
-      if (stop.in_cycle == in_cycle && workers.size() < kMostRows)
+      if (stop.in_cycle == in_cycle && workers.size() < kMostBlockedRows)
         workers.push_back(stop.worker.index());
     }
   }
@@ -92,16 +92,16 @@ Stops stops_by_worker(const Schedule& schedule, const std::vector<BlockedAction>
 
 std::string blocked_grid(const Schedule& schedule, const std::vector<BlockedAction>& blocked,
                          int max_columns) {
-  if (max_columns < kLeastColumns)
+  if (max_columns < kLeastBlockedColumns)
     throw ConfigError(
-        fmt::format("a grid needs at least {} columns, found {}", kLeastColumns, max_columns));
+        fmt::format("a grid needs at least {} columns, found {}", kLeastBlockedColumns, max_columns));
   const Stops stops = stops_by_worker(schedule, blocked);
   // "w0 * "
   const size_t name_width =
       fmt::format("w{}", schedule.workers.empty() ? 0 : schedule.workers.size() - 1).size() + 3;
   const size_t room = static_cast<size_t>(max_columns) - name_width;
 
-  std::vector<Row> rows;
+  std::vector<BlockRow> rows;
   size_t before_width = 0;
   size_t stop_width = 0;
   for (const size_t w : shown_workers(schedule, blocked)) {
@@ -119,7 +119,7 @@ std::string blocked_grid(const Schedule& schedule, const std::vector<BlockedActi
   }
   const size_t after_room = room - std::min(room, before_width + stop_width);
   std::string text;
-  for (const Row& row : rows) {
+  for (const BlockRow& row : rows) {
     const auto& list = schedule.workers[row.worker];
     std::string line = fmt::format("{:<{}}{:>{}}{:<{}}{}",
                                    fmt::format("w{} {}", row.worker, row.in_cycle ? "*" : ""),

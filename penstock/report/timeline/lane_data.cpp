@@ -21,7 +21,7 @@ constexpr size_t kNumOps = static_cast<size_t>(Op::FreeWeights) + 1;
 constexpr int64_t kMostTicks = 200'000'000;
 
 /// Numbers of one kind for all workers.
-class Column {
+class ValueColumn {
  public:
   void put(uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
@@ -37,7 +37,7 @@ class Column {
 };
 
 /// Numbers that are close to the one before.
-class DeltaColumn : public Column {
+class DeltaColumn : public ValueColumn {
  public:
   void put_delta(int64_t value, int64_t& last) {
     put_signed(value - last);
@@ -51,9 +51,9 @@ bool can_wait(Op op) {
 }
 
 struct ActionColumns {
-  Column op;
+  ValueColumn op;
   DeltaColumn stage, micro_batch, mini_batch, version;
-  Column peer;
+  ValueColumn peer;
 
   void add(const std::vector<TimelineEvent>& events) {
     int64_t last_stage = 0;
@@ -76,7 +76,7 @@ struct ActionColumns {
 };
 
 struct TimeColumns {
-  Column start, duration, work;
+  ValueColumn start, duration, work;
 
   void add(const std::vector<TimelineEvent>& events, int64_t origin_ns, int64_t tick_ns) {
     const auto ticks = [&](int64_t ns) { return (ns - origin_ns + tick_ns / 2) / tick_ns; };
@@ -161,10 +161,10 @@ LaneData lane_data(const std::vector<const Timeline*>& timelines) {
       times.add(events, origin_ns, tick_ns);
     }
     Json columns = Json::array();
-    for (const Column* column :
-         {&actions.op, static_cast<Column*>(&actions.stage),
-          static_cast<Column*>(&actions.micro_batch), static_cast<Column*>(&actions.mini_batch),
-          &actions.peer, static_cast<Column*>(&actions.version), &times.start, &times.duration,
+    for (const ValueColumn* column :
+         {&actions.op, static_cast<ValueColumn*>(&actions.stage),
+          static_cast<ValueColumn*>(&actions.micro_batch), static_cast<ValueColumn*>(&actions.mini_batch),
+          &actions.peer, static_cast<ValueColumn*>(&actions.version), &times.start, &times.duration,
           &times.work}) {
       columns.push_back(column->bytes().size());
       data.bytes += column->bytes();

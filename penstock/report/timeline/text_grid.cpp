@@ -21,7 +21,7 @@ using schedule::TimelineEvent;
 namespace {
 
 constexpr int kLeastColumns = 20;
-constexpr size_t kMostRows = 256;
+constexpr size_t kMostGridRows = 256;
 constexpr std::string_view kSumLegend =
     "s, k: buckets of gradients that a worker and a server add up\n";
 
@@ -123,7 +123,7 @@ class Row {
 
 std::string draw_grid(const Timeline& timeline, const ActionLabels& labels, int max_columns,
                       double columns_per_ns, int64_t origin_ns, int64_t end_ns) {
-  const size_t shown = std::min(timeline.workers.size(), kMostRows);
+  const size_t shown = std::min(timeline.workers.size(), kMostGridRows);
   const size_t name_width = fmt::format("{}", shown == 0 ? 0 : shown - 1).size();
   // "w0  " before, ">" after
   const size_t room = static_cast<size_t>(max_columns) - name_width - 3;

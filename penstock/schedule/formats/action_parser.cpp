@@ -41,7 +41,7 @@ class ActionReader {
     action.peer = is_message(action.op) ? peer(action) : action.stage;
     if (!rest_.empty() && rest_[0] == '@') version(action);
     if (!rest_.empty())
-      fail(fmt::format("expected the end of the action, found {}", quoted(rest_)));
+      fail(fmt::format("expected the end of the action, found {}", in_quotes(rest_)));
     return action;
   }
 
@@ -51,7 +51,7 @@ class ActionReader {
                        name);
   }
   [[noreturn]] void fail(std::string_view message) const {
-    place_.fail(fmt::format("action {} {}: {}", cell_, quoted(text_), message));
+    place_.fail(fmt::format("action {} {}: {}", cell_, in_quotes(text_), message));
   }
 
   int64_t number(std::string_view expected) {
@@ -59,7 +59,7 @@ class ActionReader {
         static_cast<size_t>(std::find_if_not(rest_.begin(), rest_.end(), is_digit) - rest_.begin());
     if (digits == 0) fail(fmt::format("expected {}", expected));
     const std::optional<int64_t> value = parse_count(rest_.substr(0, digits));
-    if (!value) fail(fmt::format("the number {} is too large", quoted(rest_.substr(0, digits))));
+    if (!value) fail(fmt::format("the number {} is too large", in_quotes(rest_.substr(0, digits))));
     rest_.remove_prefix(digits);
     return *value;
   }
@@ -88,7 +88,7 @@ class ActionReader {
     fail(
         fmt::format("unknown operation {}, expected F, B, I, W, R, SEND_F, RECV_F, SEND_B, RECV_B, "
                     "SYNC, NORM, STEP or FREE",
-                    quoted(name)));
+                    in_quotes(name)));
   }
 
   StageId peer(const Action& action) {
@@ -140,7 +140,7 @@ std::optional<int64_t> parse_count(std::string_view text) {
 std::vector<std::string_view> overlapped_texts(std::string_view text, const TextPlace& place,
                                                int64_t cell) {
   const auto fail = [&](std::string_view message) {
-    place.fail(fmt::format("action {} {}: {}", cell, quoted(text), message));
+    place.fail(fmt::format("action {} {}: {}", cell, in_quotes(text), message));
   };
   const size_t end = text.find(')');
   if (end == std::string_view::npos || text.substr(end + 1) != kOverlapWord)

@@ -40,7 +40,7 @@ class Header {
         key = word.substr(0, word.size() - 1);
         if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
           if (!begun && !is_like_key(key)) return;
-          here.fail(fmt::format("unknown key {}, expected {}{}", quoted(key),
+          here.fail(fmt::format("unknown key {}, expected {}{}", in_quotes(key),
                                 fmt::join(kKeys, ", "),
                                 begun ? "" : "; a comment has no colon after its first word"));
         }
@@ -79,7 +79,7 @@ class Header {
   bool yes(std::string_view key) const {
     const std::string_view answer = word(key);
     if (answer != "yes" && answer != "no")
-      place_of(key).fail(fmt::format("{}: expected yes or no, found {}", key, quoted(answer)));
+      place_of(key).fail(fmt::format("{}: expected yes or no, found {}", key, in_quotes(answer)));
     return answer == "yes";
   }
   bool has(std::string_view key) const { return values_.count(std::string(key)) > 0; }
@@ -109,7 +109,7 @@ class Header {
     const std::optional<int64_t> count = parse_count(word);
     if (!count)
       at(value).fail(
-          fmt::format("{}: expected a whole number of at least 0, found {}", key, quoted(word)));
+          fmt::format("{}: expected a whole number of at least 0, found {}", key, in_quotes(word)));
     return *count;
   }
 
@@ -125,7 +125,7 @@ std::string read_kind(const Header& header) {
   };
   if (kind.size() > 64 || !std::all_of(kind.begin(), kind.end(), allowed)) {
     header.place_of("kind").fail(
-        fmt::format("kind: expected lower-case letters, digits, - and _, found {}", quoted(kind)));
+        fmt::format("kind: expected lower-case letters, digits, - and _, found {}", in_quotes(kind)));
   }
   return std::string(kind);
 }
@@ -185,7 +185,7 @@ Schedule parse_with_header(std::string_view text, std::string_view place) {
   const std::string_view version = trimmed(lines.line().substr(kMagic.size()));
   if (version != "1")
     TextPlace{place, lines.number()}.fail(
-        fmt::format("expected version 1 of the schedule format, found {}", quoted(version)));
+        fmt::format("expected version 1 of the schedule format, found {}", in_quotes(version)));
 
   Header header(place);
   Schedule schedule;

@@ -37,7 +37,7 @@ class RowReader {
   }
 
   [[noreturn]] void fail(std::string_view text, std::string_view message) const {
-    place_.fail(fmt::format("action {} {}: {}", cell_, quoted(text), message));
+    place_.fail(fmt::format("action {} {}: {}", cell_, in_quotes(text), message));
   }
 
   void read_cell(std::string_view text) {

@@ -28,11 +28,11 @@ std::array<int64_t, kNumPasses> slots_of(const VBlock& block, int64_t rank, int6
 
 /// One mini-batch of one copy of the pipeline, in time slots. O(actions): only workers with
 /// something to do are looked at.
-class SlotOrder {
+class BlockOrder {
  public:
   using Lists = std::array<ComputeList, 2>;
 
-  SlotOrder(std::vector<Lists>& lists, const VBlock& block, int64_t begin, int64_t end)
+  BlockOrder(std::vector<Lists>& lists, const VBlock& block, int64_t begin, int64_t end)
       : lists_(lists), block_(block), begin_(begin), count_(end - begin), workers_(lists.size()) {
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].slots =
@@ -149,7 +149,7 @@ WorkerLists repeat_block(const ScheduleShape& shape, const VBlock& block) {
   WorkerLists workers(static_cast<size_t>(table.num_workers()));
   const int num_stages = shape.num_stages();
   for (int copy = 0; copy < shape.replicas.front(); ++copy) {
-    std::vector<SlotOrder::Lists> lists;
+    std::vector<BlockOrder::Lists> lists;
     lists.reserve(static_cast<size_t>(num_stages / 2));
     for (int s = 0; s < num_stages / 2; ++s) {
       auto& actions = workers[table.worker_of_replica(StageId{s}, copy).index()];
@@ -159,7 +159,7 @@ WorkerLists repeat_block(const ScheduleShape& shape, const VBlock& block) {
                       static_cast<size_t>(lists.back()[0].count_below(shape.micro_batches)));
     }
     for_each_mini_batch(shape, lists.front()[0], [&](int64_t begin, int64_t end) {
-      SlotOrder(lists, block, begin, end).run();
+      BlockOrder(lists, block, begin, end).run();
     });
   }
   return workers;

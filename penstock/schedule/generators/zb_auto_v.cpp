@@ -11,7 +11,7 @@
 namespace penstock::schedule {
 namespace {
 
-constexpr std::array<WorkerLists (*)(const ScheduleShape&), 4> kKnown = {
+constexpr std::array<WorkerLists (*)(const ScheduleShape&), 4> kKnownOfVShape = {
     &generate_compute<Strategy::ZbV>, &generate_compute<Strategy::VHalf>,
     &generate_compute<Strategy::VMin>, &generate_compute<Strategy::DualPipeV>};
 
@@ -19,7 +19,7 @@ constexpr std::array<WorkerLists (*)(const ScheduleShape&), 4> kKnown = {
 
 template <>
 WorkerLists generate_compute<Strategy::ZbAutoV>(const ScheduleShape& shape) {
-  return cost_made_lists(shape, kKnown, int64_t{shape.num_stages()});
+  return cost_made_lists(shape, kKnownOfVShape, int64_t{shape.num_stages()});
 }
 
 }  // namespace penstock::schedule

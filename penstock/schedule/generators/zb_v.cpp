@@ -17,35 +17,35 @@ namespace {
 /// Of search_order().
 constexpr int64_t kShortSteps = 2'000'000;
 
-struct Turn {
+struct ZbTurn {
   size_t chunk;
   Op op;
 };
 
 /// Writes the order for enough micro-batches to fill the V, and leaves out those that the
 /// mini-batch does not have.
-class Writer {
+class ZbWriter {
  public:
-  Writer(std::span<ComputeList> chunks, int64_t begin, int64_t end)
+  ZbWriter(std::span<ComputeList> chunks, int64_t begin, int64_t end)
       : chunks_(chunks), begin_(begin), count_(end - begin) {}
 
   /// Repeats the turns `times` times, each with its next micro-batch.
-  void repeat(int64_t times, std::initializer_list<Turn> turns) {
+  void repeat(int64_t times, std::initializer_list<ZbTurn> turns) {
     for (int64_t i = 0; i < times; ++i) {
       bool wrote = false;
-      for (const Turn& turn : turns) wrote = write(turn) || wrote;
+      for (const ZbTurn& turn : turns) wrote = write(turn) || wrote;
       if (wrote) continue;
       // Later rounds would write nothing either.
-      for (const Turn& turn : turns) next(turn) += times - i - 1;
+      for (const ZbTurn& turn : turns) next(turn) += times - i - 1;
       return;
     }
   }
-  int64_t& next(const Turn& turn) {
+  int64_t& next(const ZbTurn& turn) {
     return next_[turn.chunk][turn.op == Op::Forward ? 0 : turn.op == Op::BackwardInput ? 1 : 2];
   }
 
  private:
-  bool write(const Turn& turn) {
+  bool write(const ZbTurn& turn) {
     const int64_t index = next(turn)++;
     if (index >= count_) return false;
     chunks_[turn.chunk].add(turn.op, begin_ + index);
@@ -61,16 +61,16 @@ class Writer {
 }  // namespace
 
 void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, int64_t end) {
-  constexpr Turn kF0{0, Op::Forward};
-  constexpr Turn kI0{0, Op::BackwardInput};
-  constexpr Turn kW0{0, Op::BackwardWeight};
-  constexpr Turn kF1{1, Op::Forward};
-  constexpr Turn kI1{1, Op::BackwardInput};
-  constexpr Turn kW1{1, Op::BackwardWeight};
+  constexpr ZbTurn kF0{0, Op::Forward};
+  constexpr ZbTurn kI0{0, Op::BackwardInput};
+  constexpr ZbTurn kW0{0, Op::BackwardWeight};
+  constexpr ZbTurn kF1{1, Op::Forward};
+  constexpr ZbTurn kI1{1, Op::BackwardInput};
+  constexpr ZbTurn kW1{1, Op::BackwardWeight};
   const int64_t rank = chunks[0].stage().value;
   const int64_t after = workers - rank;  // workers from this one to the turn of the V
   const int64_t count = std::max(end - begin, 2 * workers - 1);
-  Writer writer(chunks, begin, end);
+  ZbWriter writer(chunks, begin, end);
   // Down the V and back, until the first gradients arrive.
   writer.repeat(2 * after - 1, {kF0});
   writer.repeat(rank, {kF1, kF0});

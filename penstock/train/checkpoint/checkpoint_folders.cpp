@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
-std::string reason() { return std::generic_category().message(errno); }
+std::string reason_of() { return std::generic_category().message(errno); }
 
 bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -88,7 +88,7 @@ void write_latest(const fs::path& directory, const std::string& name) {
   file.finish();
   if (::rename(temporary.c_str(), (directory / "latest").c_str()) != 0) {
     throw RuntimeError(
-        fmt::format("cannot replace '{}': {}", (directory / "latest").string(), reason()));
+        fmt::format("cannot replace '{}': {}", (directory / "latest").string(), reason_of()));
   }
 }
 
@@ -110,7 +110,7 @@ void replace_folder(const fs::path& temporary, const fs::path& final_path) {
   const fs::path old = temporary.string() + "-old";
   if (::rename(final_path.c_str(), old.c_str()) != 0 ||
       ::rename(temporary.c_str(), final_path.c_str()) != 0) {
-    throw RuntimeError(fmt::format("cannot replace '{}': {}", final_path.string(), reason()));
+    throw RuntimeError(fmt::format("cannot replace '{}': {}", final_path.string(), reason_of()));
   }
   discard(old, final_path);
 }
@@ -243,7 +243,7 @@ void publish(const fs::path& temporary, const fs::path& final_path) {
   if (::rename(temporary.c_str(), final_path.c_str()) != 0) {
     if (errno != EEXIST && errno != ENOTEMPTY) {
       throw RuntimeError(fmt::format("cannot rename '{}' to '{}': {}", temporary.string(),
-                                     final_path.string(), reason()));
+                                     final_path.string(), reason_of()));
     }
     replace_folder(temporary, final_path);
   }

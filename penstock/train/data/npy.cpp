@@ -44,11 +44,11 @@ class HeaderReader {
     std::array<bool, 3> found{};
     expect('{');
     while (!take('}')) {
-      const std::string key = quoted();
+      const std::string key = in_quotes();
       expect(':');
       if (key == "descr") {
         if (peek() == '[') fail("its elements are records, expected numbers");
-        header.type = quoted();
+        header.type = in_quotes();
         found[0] = true;
       } else if (key == "fortran_order") {
         header.column_major = truth();
@@ -85,7 +85,7 @@ class HeaderReader {
   void expect(char wanted) {
     if (!take(wanted)) fail(fmt::format("damaged header: expected '{}'", wanted));
   }
-  std::string quoted() {
+  std::string in_quotes() {
     const char quote = peek();
     if (quote != '\'' && quote != '"') fail("damaged header: expected a name in quotes");
     const size_t end = text_.find(quote, at_ + 1);

@@ -14,30 +14,30 @@
 namespace penstock::verify {
 namespace {
 
-constexpr uint8_t kForward = 1;
-constexpr uint8_t kBackward = 2;
-constexpr uint8_t kInput = 4;
-constexpr uint8_t kWeight = 8;
-constexpr uint8_t kRecompute = 16;
-constexpr uint8_t kOffload = 32;
-constexpr uint8_t kLoad = 64;
+constexpr uint8_t kDoneForward = 1;
+constexpr uint8_t kDoneBackward = 2;
+constexpr uint8_t kDoneInput = 4;
+constexpr uint8_t kDoneWeight = 8;
+constexpr uint8_t kDoneRecompute = 16;
+constexpr uint8_t kDoneOffload = 32;
+constexpr uint8_t kDoneLoad = 64;
 
 uint8_t bit_of(Op op) {
   switch (op) {
     case Op::Forward:
-      return kForward;
+      return kDoneForward;
     case Op::Backward:
-      return kBackward;
+      return kDoneBackward;
     case Op::BackwardInput:
-      return kInput;
+      return kDoneInput;
     case Op::BackwardWeight:
-      return kWeight;
+      return kDoneWeight;
     case Op::Offload:
-      return kOffload;
+      return kDoneOffload;
     case Op::Load:
-      return kLoad;
+      return kDoneLoad;
     default:
-      return kRecompute;
+      return kDoneRecompute;
   }
 }
 
@@ -53,16 +53,16 @@ class ComputeCheck {
     const uint8_t bit = bit_of(action.op);
     if ((seen & bit) != 0) report_.add("complete", worker, action, "occurs more than once");
     seen |= bit;
-    if (bit == kForward) return;
+    if (bit == kDoneForward) return;
     if (facts_.forward_only) {
       report_.add("complete", worker, action, "occurs in a forward-only schedule");
-    } else if (bit == kRecompute) {
+    } else if (bit == kDoneRecompute) {
       if (!facts_.schedule.shape.recomputes(action.stage))
         report_.add("complete", worker, action, "the stage keeps its activations");
-    } else if (bit == kOffload || bit == kLoad) {
+    } else if (bit == kDoneOffload || bit == kDoneLoad) {
       if (!facts_.schedule.shape.offloads(action.stage))
         report_.add("complete", worker, action, "the stage keeps its activations where they are");
-    } else if ((seen & kBackward) != 0 && (seen & (kInput | kWeight)) != 0) {
+    } else if ((seen & kDoneBackward) != 0 && (seen & (kDoneInput | kDoneWeight)) != 0) {
       report_.add("complete", worker, action, "the backward occurs whole (B) and split (I, W)");
     }
   }
@@ -71,7 +71,7 @@ class ComputeCheck {
     size_t cell = 0;
     for (int32_t s = 0; s < facts_.num_stages && !report_.full(); ++s) {
       const uint8_t recompute =
-          facts_.schedule.lowered && facts_.schedule.shape.recomputes(StageId{s}) ? kRecompute : 0;
+          facts_.schedule.lowered && facts_.schedule.shape.recomputes(StageId{s}) ? kDoneRecompute : 0;
       for (int64_t b = 0; b < facts_.micro_batches && !report_.full(); ++b, ++cell) {
         const uint8_t missing = missing_in(seen_[cell], recompute);
         if (missing != 0) report_missing(StageId{s}, MicroBatchId{b}, missing);
@@ -81,13 +81,13 @@ class ComputeCheck {
 
  private:
   uint8_t missing_in(uint8_t seen, uint8_t recompute) const {
-    if (facts_.forward_only) return static_cast<uint8_t>(kForward & ~seen);
-    const bool split = (seen & (kInput | kWeight)) != 0;
-    uint8_t expected = kForward | recompute;
-    if ((seen & (kOffload | kLoad)) != 0) expected |= kOffload | kLoad;
+    if (facts_.forward_only) return static_cast<uint8_t>(kDoneForward & ~seen);
+    const bool split = (seen & (kDoneInput | kDoneWeight)) != 0;
+    uint8_t expected = kDoneForward | recompute;
+    if ((seen & (kDoneOffload | kDoneLoad)) != 0) expected |= kDoneOffload | kDoneLoad;
     // visit() reports a backward in both forms; then no part of it is missing.
-    if (!split) expected |= kBackward;
-    if (split && (seen & kBackward) == 0) expected |= kInput | kWeight;
+    if (!split) expected |= kDoneBackward;
+    if (split && (seen & kDoneBackward) == 0) expected |= kDoneInput | kDoneWeight;
     return static_cast<uint8_t>(expected & ~seen);
   }
 

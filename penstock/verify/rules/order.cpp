@@ -14,10 +14,10 @@
 namespace penstock::verify {
 namespace {
 
-constexpr uint8_t kForward = 1;
-constexpr uint8_t kReceivedGradients = 2;
-constexpr uint8_t kInputGradients = 4;  // B or I
-constexpr uint8_t kOffloaded = 8;
+constexpr uint8_t kSeenForward = 1;
+constexpr uint8_t kSeenReceivedGradients = 2;
+constexpr uint8_t kSeenInputGradients = 4;  // B or I
+constexpr uint8_t kSeenOffloaded = 8;
 
 /// The order of stages on workers that hold several. Two stages on one worker exchange data without
 /// a message, also along a skip connection, so all of a worker's stages count as linked.
@@ -96,38 +96,38 @@ class OrderWalk {
   void visit(const Action& action) {
     switch (action.op) {
       case Op::Forward:
-        done(action) |= kForward;
+        done(action) |= kSeenForward;
         return local_.visit(worker_, action);
       case Op::Recompute:
         return recompute(action);
       case Op::Backward:
       case Op::BackwardInput:
-        require(action, kForward, true, "comes before its forward");
-        done(action) |= kInputGradients;
+        require(action, kSeenForward, true, "comes before its forward");
+        done(action) |= kSeenInputGradients;
         local_.visit(worker_, action);
         if (action.op == Op::Backward) accumulate(action);
         return;
       case Op::BackwardWeight:
-        require(action, kInputGradients, true, "comes before its I");
+        require(action, kSeenInputGradients, true, "comes before its I");
         return accumulate(action);
       case Op::Offload:
-        require(action, kForward, true, "comes before its forward");
-        require(action, kInputGradients, false, "comes after the backward that needs it");
-        done(action) |= kOffloaded;
+        require(action, kSeenForward, true, "comes before its forward");
+        require(action, kSeenInputGradients, false, "comes after the backward that needs it");
+        done(action) |= kSeenOffloaded;
         return;
       case Op::Load:
-        require(action, kOffloaded, true, "comes before its OFFLOAD");
-        return require(action, kInputGradients, false, "comes after the backward that needs it");
+        require(action, kSeenOffloaded, true, "comes before its OFFLOAD");
+        return require(action, kSeenInputGradients, false, "comes after the backward that needs it");
       case Op::RecvForward:
-        return require(action, kForward, false, "comes after the forward that needs it");
+        return require(action, kSeenForward, false, "comes after the forward that needs it");
       case Op::SendForward:
-        return require(action, kForward, true, "comes before the forward that makes the data");
+        return require(action, kSeenForward, true, "comes before the forward that makes the data");
       case Op::RecvBackward:
-        require(action, kInputGradients, false, "comes after the backward that needs it");
-        done(action) |= kReceivedGradients;
+        require(action, kSeenInputGradients, false, "comes after the backward that needs it");
+        done(action) |= kSeenReceivedGradients;
         return;
       case Op::SendBackward:
-        return require(action, kInputGradients, true,
+        return require(action, kSeenInputGradients, true,
                        "comes before the backward that makes the data");
       case Op::SyncGradients:
         return sync(action);
@@ -152,10 +152,10 @@ class OrderWalk {
   }
 
   void recompute(const Action& action) {
-    require(action, kForward, true, "comes before its forward");
-    require(action, kInputGradients, false, "comes after the backward that needs it");
-    if ((done(action) & kInputGradients) == 0)
-      require(action, kReceivedGradients, false, "comes after a receive of its gradients");
+    require(action, kSeenForward, true, "comes before its forward");
+    require(action, kSeenInputGradients, false, "comes after the backward that needs it");
+    if ((done(action) & kSeenInputGradients) == 0)
+      require(action, kSeenReceivedGradients, false, "comes after a receive of its gradients");
   }
 
   /// B and W add to the gradients.

@@ -20,8 +20,8 @@ struct Ends {
   uint8_t receives : 4 = 0;
 };
 
-constexpr uint8_t kForward = 1;
-constexpr uint8_t kBackward = 2;
+constexpr uint8_t kForwardPass = 1;
+constexpr uint8_t kBackwardPass = 2;
 
 /// The search for micro-batches that a link leaves out takes at most this many steps, plus 8 for
 /// each action. Links between neighbours never need more.
@@ -126,7 +126,7 @@ class PairingCheck {
       for (const Action& action : list) {
         if (!is_compute(action.op)) continue;
         computed_[facts_.cell(action.stage, action.micro_batch)] |=
-            action.op == Op::Forward ? kForward : kBackward;
+            action.op == Op::Forward ? kForwardPass : kBackwardPass;
       }
     }
   }
@@ -139,7 +139,7 @@ class PairingCheck {
                          .mini_batch = facts_.schedule.shape.mini_batch_of(b),
                          .peer = from};
     // Micro-batches that the stage leaves out completely are not checked here.
-    const bool needed = (computed_[facts_.cell(to, b)] & (from < to ? kForward : kBackward)) != 0;
+    const bool needed = (computed_[facts_.cell(to, b)] & (from < to ? kForwardPass : kBackwardPass)) != 0;
     if (!needed || facts_.owner(from, b) == receiver) return;
     const size_t message = index_.find(receive);
     if (message != index_.num_messages() && ends_[message].sends + ends_[message].receives > 0)

@@ -1,6 +1,6 @@
-// The options of a training that change what is learned, as checkpoints keep them.
+// The options of a training that change what is learned (options::kept_options), as a checkpoint
+// has them.
 //
-//   options.settings = training_settings(arguments, train::data_digest(*data.train));
 //   if (resumed) std::cerr << changed_settings(saved_settings(position), options.settings);
 #pragma once
 
@@ -8,13 +8,8 @@
 #include <string>
 
 #include "penstock/train/checkpoint/manifest.h"
-#include "tools/penstock/train_arguments.h"
 
 namespace penstock::tool {
-
-/// By the option's name; the plan is there already. `data`: what tells the training set apart.
-std::map<std::string, std::string> training_settings(const TrainArguments& arguments,
-                                                     const std::string& data);
 
 /// Those that a checkpoint knows; of an older one only a few.
 std::map<std::string, std::string> saved_settings(const train::CheckpointPosition& position);

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/cluster/device_name.h"
+#include "penstock/options/request.h"
+#include "penstock/plan/sync_precision.h"
+#include "penstock/util/error.h"
+
+namespace penstock::options {
+
+namespace {
+
+void check_range(const char* option, double value, double least, double most,
+                 const char* unit = "") {
+  if (value >= least && value <= most) return;
+  throw ConfigError(fmt::format("{} must lie between {} and {:.0f}{}, found {}", option, least,
+                                most, unit, value));
+}
+
+void check_plan(const PlanSection& plan) {
+  plan::check_schedule_options(plan.strategy, plan.chunks, plan.slack, plan.keep);
+  if (plan.sync && !plan.sync->method && !plan.file.empty())
+    throw ConfigError("--sync auto chooses with the plan, and --plan gives one: name a method");
+  if (plan.gradient_precision) {
+    const bool is_asynchronous =
+        plan.sync && plan.sync->method == plan::GradientSync::Asynchronous;
+    plan::check_sync_precision(
+        is_asynchronous ? plan::GradientSync::Asynchronous : plan::GradientSync::Ordered,
+        *plan.gradient_precision);
+  }
+  if (plan.file.empty() && plan.strategy && plan.weights &&
+      !supports(*plan.strategy, *plan.weights)) {
+    throw ConfigError(fmt::format("--strategy {} cannot run with --weights {}",
+                                  to_string(*plan.strategy), to_string(*plan.weights)));
+  }
+}
+
+void check_devices(const RunRequest& run) {
+  std::vector<cluster::DeviceName> devices;
+  try {
+    devices = cluster::parse_device_names(run.device);
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("--device {}", error.what()));
+  }
+  const auto is_cpu = [](const cluster::DeviceName& device) { return device.is_cpu(); };
+  if (run.device_graphs && std::all_of(devices.begin(), devices.end(), is_cpu)) {
+    throw ConfigError(fmt::format(
+        "--cuda-graphs: graphs are those of GPUs, and all workers are on the CPU (--device {})",
+        run.device));
+  }
+  if (run.fabric == "nccl" && std::any_of(devices.begin(), devices.end(), is_cpu)) {
+    throw ConfigError(fmt::format(
+        "--fabric nccl: NCCL moves the memory of GPUs, and workers are on the CPU (--device {}); "
+        "take auto, tcp, gloo or mpi, or a GPU for every worker",
+        run.device));
+  }
+}
+
+}  // namespace
+
+void check_batch_size(int64_t batch_size) {
+  if (batch_size >= 1 && batch_size <= 10'000'000) return;
+  throw ConfigError(
+      fmt::format("the batch size must lie between 1 and 10000000 samples (--batch-size, or that "
+                  "of the plan), found {}",
+                  batch_size));
+}
+
+void check(const TrainRequest& request) {
+  const RunRequest& run = request.run;
+  check_batch_size(run.batch_size.value_or(kUsualBatchSize));
+  check_plan(request.plan);
+  check_devices(run);
+  if (run.deadline_s < 1 || run.deadline_s > 10'000'000) {
+    throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
+                                  run.deadline_s));
+  }
+  check_range("--silence", run.silence_s, 0.1, 86'400, " seconds");
+  check_range("--patience", run.patience_s, 0.1, 86'400, " seconds");
+  if (run.check_steps < 1 || run.check_steps > 1'000'000) {
+    throw ConfigError(fmt::format("--check-steps must lie between 1 and 1000000, found {}",
+                                  run.check_steps));
+  }
+  if (run.resume && run.checkpoint.empty())
+    throw ConfigError("--resume needs --checkpoint DIR to resume from");
+}
+
+}  // namespace penstock::options

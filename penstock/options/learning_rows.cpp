@@ -1,0 +1,162 @@
+// The options that say what is learned, step by step.
+#include "penstock/options/sections.h"
+
+#include <fmt/format.h>
+
+namespace penstock::options {
+namespace {
+
+using R = TrainRequest;
+
+std::string without_steps_of_rate(const RunFacts& facts) {
+  const std::string& schedule = facts.request.rates.schedule;
+  return schedule == "step" ? "" : fmt::format("--lr-schedule is {}, expected step", schedule);
+}
+
+std::string without_sgd(const RunFacts& facts) {
+  const std::string& name = facts.request.optimizer.name;
+  return name == "sgd" ? "" : fmt::format("--optimizer is {}, expected sgd", name);
+}
+
+/// Whether the learning rate falls until a last step.
+bool rate_has_end(const TrainRequest& request) {
+  return request.rates.schedule != "step" && request.rates.schedule != "constant";
+}
+/// Whether that step is the run's.
+bool falls_to_the_end(const TrainRequest& request) {
+  return rate_has_end(request) && request.run.schedule_steps == 0;
+}
+
+std::optional<std::string> of_sgd(const TrainRequest& request, std::string text) {
+  return request.optimizer.name == "sgd" ? std::optional(std::move(text)) : std::nullopt;
+}
+
+std::optional<std::string> of_step_rate(const TrainRequest& request, std::string text) {
+  return request.rates.schedule == "step" ? std::optional(std::move(text)) : std::nullopt;
+}
+
+std::vector<Row> rows() {
+  using model::OptimizerSpec;
+  using train::LearningRateSpec;
+  return in(
+      Section::Learning, "the caller's loop decides",
+      {{.name = "--epochs",
+        .changes = Changes::Learning,
+        .slot = at<&R::run, &RunRequest::epochs>,
+        .help = "Passes over the training set",
+        .least = 0,
+        .kept = [](const R& r) -> std::optional<std::string> {
+          if (!falls_to_the_end(r)) return std::nullopt;
+          return fmt::to_string(r.run.epochs);
+        }},
+       {.name = "--steps",
+        .changes = Changes::Learning,
+        .slot = at<&R::run, &RunRequest::steps>,
+        .help = "Stop after this many optimiser steps",
+        .least = 1,
+        .kept = [](const R& r) -> std::optional<std::string> {
+          if (!falls_to_the_end(r)) return std::nullopt;
+          return r.run.steps > 0 ? fmt::to_string(r.run.steps) : "none";
+        }},
+       {.name = "--schedule-steps",
+        .keyword = "total_steps",
+        .changes = Changes::Learning,
+        .slot = at<&R::run, &RunRequest::schedule_steps>,
+        .help = "cosine, linear: optimiser steps until the learning rate is zero (default: those "
+                "of the run)",
+        .least = 1,
+        .idle = [](const RunFacts& facts) -> std::string {
+          if (rate_has_end(facts.request)) return "";
+          return fmt::format("--lr-schedule is {}, expected cosine or linear",
+                             facts.request.rates.schedule);
+        },
+        .kept = [](const R& r) -> std::optional<std::string> {
+          if (!rate_has_end(r)) return std::nullopt;
+          return r.run.schedule_steps > 0 ? fmt::to_string(r.run.schedule_steps) : "none";
+        }},
+       {.name = "--warmup-steps",
+        .slot = at<&R::run, &RunRequest::warmup_steps>,
+        .help = "First steps, which do not count for throughput",
+        .least = 0},
+       {.name = "--batch-size",
+        .keyword = "batch_size",
+        .changes = Changes::Both,
+        .slot = at<&R::run, &RunRequest::batch_size>,
+        .help = fmt::format("Samples per optimiser step, over all workers (default: the plan's, or "
+                            "{})",
+                            kUsualBatchSize)},
+       {.name = "--optimizer",
+        .keyword = "optimizer",
+        .changes = Changes::Learning,
+        .slot = at<&R::optimizer, &OptimizerSpec::name>,
+        .help = "sgd, adam or adamw"},
+       {.name = "--lr",
+        .keyword = "lr",
+        .changes = Changes::Learning,
+        .slot = at<&R::rates, &LearningRateSpec::base>,
+        .help = "Learning rate"},
+       {.name = "--momentum",
+        .keyword = "momentum",
+        .changes = Changes::Learning,
+        .slot = at<&R::optimizer, &OptimizerSpec::momentum>,
+        .help = "Momentum of sgd",
+        .idle = without_sgd,
+        .kept = [](const R& r) { return of_sgd(r, fmt::to_string(r.optimizer.momentum)); }},
+       {.name = "--nesterov",
+        .keyword = "nesterov",
+        .changes = Changes::Learning,
+        .slot = at<&R::optimizer, &OptimizerSpec::nesterov>,
+        .help = "Nesterov momentum for sgd",
+        .kept = [](const R& r) { return of_sgd(r, r.optimizer.nesterov ? "yes" : "no"); }},
+       {.name = "--weight-decay",
+        .keyword = "weight_decay",
+        .changes = Changes::Learning,
+        .slot = at<&R::optimizer, &OptimizerSpec::weight_decay>,
+        .help = "Weight decay (L2 penalty)"},
+       {.name = "--lr-schedule",
+        .keyword = "lr_schedule",
+        .changes = Changes::Learning,
+        .slot = at<&R::rates, &LearningRateSpec::schedule>,
+        .help = "constant, step, cosine, linear"},
+       {.name = "--lr-warmup",
+        .keyword = "lr_warmup",
+        .changes = Changes::Learning,
+        .slot = at<&R::rates, &LearningRateSpec::warmup_steps>,
+        .help = "Steps over which the learning rate rises from near zero",
+        .least = 0},
+       {.name = "--lr-factor",
+        .keyword = "lr_factor",
+        .changes = Changes::Learning,
+        .slot = at<&R::rates, &LearningRateSpec::factor>,
+        .help = "step: multiply the learning rate by this",
+        .idle = without_steps_of_rate,
+        .kept = [](const R& r) { return of_step_rate(r, fmt::to_string(r.rates.factor)); }},
+       {.name = "--lr-every",
+        .keyword = "lr_every",
+        .changes = Changes::Learning,
+        .slot = at<&R::rates, &LearningRateSpec::every>,
+        .help = "step: multiply after this many steps",
+        .least = 1,
+        .idle = without_steps_of_rate,
+        .kept = [](const R& r) { return of_step_rate(r, fmt::to_string(r.rates.every)); }},
+       {.name = "--clip-norm",
+        .keyword = "clip_norm",
+        .changes = Changes::Both,
+        .slot = at<&R::run, &RunRequest::clip_norm>,
+        .help = "Clip the global gradient norm to this value; inf: only record the norm",
+        .kept = [](const R& r) -> std::optional<std::string> {
+          return r.run.clip_norm > 0 ? fmt::to_string(r.run.clip_norm) : "none";
+        }},
+       {.name = "--gradient-groups",
+        .changes = Changes::Plan,
+        .slot = at<&R::run, &RunRequest::gradient_groups>,
+        .help = "flush: sum gradients in this many groups of micro-batches, a multiple of every "
+                "stage's replicas; runs with the same number agree bit for bit, whatever their "
+                "number of workers (default: the smallest number possible)"}});
+}
+
+}  // namespace
+
+std::vector<Row> learning_rows() { return rows(); }
+
+}  // namespace penstock::options

@@ -1,0 +1,127 @@
+// What a user asks of a training: plain values in sections, without libtorch. `std::optional` is
+// for "not chosen". The command line, Python and checkpoints read and write them by the rows of
+// rows.h; nothing else needs to know their names.
+//
+//   TrainRequest request{.model = {.name = "mlp"}};
+//   request.plan.workers = 4;
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "penstock/model/loss_spec.h"
+#include "penstock/model/optimizer_spec.h"
+#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/strategy.h"
+#include "penstock/plan/weight_policy.h"
+#include "penstock/train/learning_rate.h"
+#include "penstock/train/train_options.h"
+#include "penstock/util/precision.h"
+#include "penstock/util/short_floats.h"
+
+namespace penstock::options {
+
+struct ModelRequest {
+  std::string name;   ///< of the zoo, or a file of torch.export
+  int64_t width = 0;  ///< 0: the model's own, here and below
+  int64_t depth = 0;
+  int64_t kernel = 0;
+  int64_t classes = 0;
+  std::string input;  ///< "1x32x32"; empty: the model's own
+};
+
+/// What becomes of samples that cannot be used.
+enum class BadSamples : uint8_t { Fatal, Skip };
+
+struct DataRequest {
+  std::optional<std::string> name;  ///< nothing: kUsualData
+  std::string folder;
+  int64_t train_samples = 0;  ///< 0: all, here and below
+  int64_t test_samples = 0;
+  std::string test_file;     ///< empty: the test samples of `name`, or a part of its samples
+  double test_share = 0.1;   ///< that part
+  BadSamples bad_samples = BadSamples::Fatal;
+  std::optional<int64_t> threads;  ///< that make inputs ahead of their use; nothing: chosen
+  bool shuffle = true;
+  bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
+  bool evaluate = true;
+};
+inline constexpr const char* kUsualData = "fashion-mnist";
+
+/// How replicas add their gradients; nothing: the fastest method that was predicted.
+struct SyncRequest {
+  std::optional<plan::GradientSync> method;
+};
+
+struct PlanSection {
+  std::string file;                        ///< a plan that is made; empty: make one
+  std::optional<plan::Strategy> strategy;  ///< nothing: chosen, here and below
+  std::optional<int64_t> workers;
+  std::string profile;  ///< a file; empty: measure
+  std::optional<int64_t> micro_batches;
+  std::optional<int64_t> chunks;
+  std::optional<int64_t> slack;
+  std::optional<int64_t> keep;
+  std::optional<plan::WeightPolicy> weights;
+  std::optional<SyncRequest> sync;              ///< nothing: the file's, or ordered
+  std::optional<FloatType> gradient_precision;  ///< nothing: the file's, or float32, here and below
+  std::optional<Precision> precision;
+  bool shard_optimizer = false;
+};
+
+struct RunRequest {
+  int64_t epochs = 1;
+  int64_t steps = 0;           ///< optimiser steps; 0: whole epochs
+  int64_t schedule_steps = 0;  ///< length of the learning rate's schedule; 0: the run's
+  int64_t warmup_steps = 0;    ///< first steps, which do not count for throughput
+  std::optional<int64_t> batch_size;  ///< samples per step; nothing: the file's of the plan, or 64
+  double clip_norm = 0;               ///< 0: gradients are not clipped
+  int64_t gradient_groups = 0;        ///< 0: the smallest possible number
+  int64_t staleness = 4;
+  int threads = 1;  ///< per worker
+  std::string device = "cpu";
+  bool device_graphs = false;
+  std::string fabric = "auto";
+  int64_t deadline_s = 300;
+  double silence_s = 12;
+  double patience_s = 60;
+  std::string checkpoint;  ///< a folder; empty: none
+  bool resume = false;
+  bool check_against_serial = false;
+  int64_t check_steps = 20;
+  uint64_t seed = 1;
+};
+inline constexpr int64_t kUsualBatchSize = 64;
+
+struct OutputRequest {
+  std::string history;
+  std::string html;
+  std::string trace;
+  bool json = false;
+};
+
+struct TrainRequest {
+  ModelRequest model;
+  DataRequest data;
+  model::OptimizerSpec optimizer;
+  train::LearningRateSpec rates;
+  model::LossSpec loss;
+  PlanSection plan;
+  RunRequest run;
+  OutputRequest output;
+};
+
+/// Every worker is a thread of one process.
+inline constexpr int kMaxThreads = 1024;
+
+/// How the request trains; its plan, data and devices are found later.
+train::TrainOptions train_options_of(const TrainRequest& request);
+
+/// What can be said before a model is made or data is read. Throws ConfigError that names the
+/// option.
+void check(const TrainRequest& request);
+/// Of a step's samples: the request's, or those of its plan. Throws ConfigError.
+void check_batch_size(int64_t batch_size);
+
+}  // namespace penstock::options

@@ -1,0 +1,34 @@
+#include <chrono>
+
+#include "penstock/options/request.h"
+
+namespace penstock::options {
+
+train::TrainOptions train_options_of(const TrainRequest& request) {
+  const RunRequest& run = request.run;
+  train::TrainOptions options;
+  options.mini_batch_size = run.batch_size.value_or(kUsualBatchSize);
+  options.epochs = run.epochs;
+  options.max_steps = run.steps;
+  options.warmup_steps = run.warmup_steps;
+  options.optimizer = request.optimizer;
+  options.learning_rate = request.rates;
+  options.learning_rate_steps = run.schedule_steps;
+  options.loss = request.loss;
+  options.seed = run.seed;
+  options.threads_per_worker = run.threads;
+  options.cuda_graphs = run.device_graphs;
+  options.data_threads = static_cast<int>(request.data.threads.value_or(options.data_threads));
+  options.max_grad_norm = run.clip_norm;
+  options.gradient_groups = run.gradient_groups;
+  options.staleness = run.staleness;
+  options.deadline = std::chrono::seconds(run.deadline_s);
+  options.shuffle = request.data.shuffle;
+  options.drop_last = request.data.drop_last;
+  options.evaluate = request.data.evaluate;
+  options.checkpoint = run.checkpoint;
+  options.resume = run.resume;
+  return options;
+}
+
+}  // namespace penstock::options

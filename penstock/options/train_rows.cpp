@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "penstock/model/zoo_names.h"
+#include "penstock/options/sections.h"
+#include "penstock/util/error.h"
+
+namespace penstock::options {
+namespace {
+
+using R = TrainRequest;
+
+constexpr int64_t kMostSamples = 1'000'000'000;
+
+Named bad_samples(DataRequest& data) {
+  return {[&data](const std::string& name) {
+            if (name != "fatal" && name != "skip")
+              throw ConfigError(fmt::format("expected fatal or skip, found '{}'", name));
+            data.bad_samples = name == "skip" ? BadSamples::Skip : BadSamples::Fatal;
+          },
+          [&data] { return data.bad_samples == BadSamples::Skip ? "skip" : "fatal"; }};
+}
+
+std::string without_job(const RunFacts& facts) {
+  return facts.in_job ? "" : "this process is not a rank of a job of several";
+}
+
+std::vector<Row> model_rows() {
+  return in(
+      Section::Model, "the module, or its file, is the model",
+      {{.name = "--model",
+        .slot = at<&R::model, &ModelRequest::name>,
+        .help = fmt::format("A model exported from PyTorch (FILE.pt2; penstock import), or one "
+                            "of: {}",
+                            fmt::join(model::kZooNames, ", ")),
+        .is_required = true},
+       {.name = "--width",
+        .slot = at<&R::model, &ModelRequest::width>,
+        .help = "mlp, tied_mlp: width of the hidden layers; partime: features",
+        .least = 1},
+       {.name = "--depth",
+        .slot = at<&R::model, &ModelRequest::depth>,
+        .help = "mlp, tied_mlp: number of hidden layers; partime: convolutions",
+        .least = 1},
+       {.name = "--kernel",
+        .slot = at<&R::model, &ModelRequest::kernel>,
+        .help = "partime: side of the convolutions' kernels",
+        .least = 1},
+       {.name = "--classes",
+        .slot = at<&R::model, &ModelRequest::classes>,
+        .help = "Number of classes (default: the model's own)",
+        .least = 1},
+       {.name = "--input",
+        .slot = at<&R::model, &ModelRequest::input>,
+        .help = "Shape of one sample, e.g. 3x32x32 (default: the model's own)"}});
+}
+
+std::vector<Row> data_rows() {
+  return in(
+      Section::Data, "data comes with the calls of fit and step",
+      {{.name = "--data",
+        .slot = at<&R::data, &DataRequest::name>,
+        .help = fmt::format("fashion-mnist; cifar10 or cifar100 (binary versions in "
+                            "--data-folder); synthetic; idx (four IDX files in --data-folder); a "
+                            "file: FILE.npz (arrays by name), FILE.npy (a row of tokens), FILE.txt "
+                            "(its bytes as tokens); or a folder with images in a folder per class "
+                            "(default: {})",
+                            kUsualData)},
+       {.name = "--test-data",
+        .slot = at<&R::data, &DataRequest::test_file>,
+        .help = "File or folder with the test samples (default: those of --data, or a part of "
+                "them)"},
+       {.name = "--test-share",
+        .slot = at<&R::data, &DataRequest::test_share>,
+        .help = "The part of a file's samples that is for the test, where it has no others",
+        .excludes = {"--test-data"}},
+       {.name = "--bad-samples",
+        .slot = [](R& r) -> Slot { return bad_samples(r.data); },
+        .help = "What to do with samples of a file that hold nan, or a token or class that does "
+                "not exist, and with images that cannot be decoded: fatal or skip"},
+       {.name = "--data-threads",
+        .slot = at<&R::data, &DataRequest::threads>,
+        .help = "Threads that decode the next images, or gather the next samples for a GPU, while "
+                "the model computes; 0: none (default: 1, with a GPU up to 4)",
+        .least = 0,
+        .most = kMaxThreads},
+       {.name = "--data-folder",
+        .slot = at<&R::data, &DataRequest::folder>,
+        .help = "Where the files are of idx, cifar10 and cifar100 (of fashion-mnist: Debian's "
+                "dataset-fashion-mnist)"},
+       {.name = "--train-samples",
+        .slot = at<&R::data, &DataRequest::train_samples>,
+        .help = "Use only the first N training samples",
+        .least = 1,
+        .most = kMostSamples},
+       {.name = "--test-samples",
+        .slot = at<&R::data, &DataRequest::test_samples>,
+        .help = "Use only the first N test samples",
+        .least = 1,
+        .most = kMostSamples},
+       {.name = "--no-shuffle",
+        .changes = Changes::Learning,
+        .slot = off<&R::data, &DataRequest::shuffle>,
+        .help = "Keep the order of the data set"},
+       {.name = "--drop-last",
+        .keyword = "drop_last",
+        .changes = Changes::Learning,
+        .slot = at<&R::data, &DataRequest::drop_last>,
+        .help = "End an epoch before a step that would not have all of its samples"},
+       {.name = "--no-eval",
+        .slot = off<&R::data, &DataRequest::evaluate>,
+        .help = "Do not evaluate on the test set"}});
+}
+
+std::vector<Row> loss_rows() {
+  using model::LossSpec;
+  return in(Section::Loss, "",
+            {{.name = "--loss",
+              .keyword = "loss",
+              .changes = Changes::Learning,
+              .slot = at<&R::loss, &LossSpec::name>,
+              .help = fmt::format("{} (default: model where the model makes its loss itself, "
+                                  "otherwise cross-entropy)",
+                                  model::kLossNames)},
+             {.name = "--label-smoothing",
+              .keyword = "label_smoothing",
+              .changes = Changes::Learning,
+              .slot = at<&R::loss, &LossSpec::label_smoothing>,
+              .help = "cross-entropy: spread this share of a target over all classes"},
+             {.name = "--ignore-index",
+              .keyword = "ignore_index",
+              .changes = Changes::Learning,
+              .slot = at<&R::loss, &LossSpec::ignore_index>,
+              .help = "cross-entropy: targets of this value count nothing"}});
+}
+
+std::vector<Row> run_rows() {
+  return in(
+      Section::Run, "the trainer has its own ways",
+      {{.name = "--threads",
+        .keyword = "threads",
+        .changes = Changes::Plan,
+        .slot = at<&R::run, &RunRequest::threads>,
+        .help = "Threads per worker",
+        .least = 1,
+        .most = kMaxThreads},
+       {.name = "--device",
+        .keyword = "device",
+        .changes = Changes::Plan,
+        .slot = at<&R::run, &RunRequest::device>,
+        .help = "What workers compute on: cpu, cuda (all GPUs), or a list such as cuda:0,cuda:1; "
+                "neighbouring workers share a device where there are more workers"},
+       {.name = "--cuda-graphs",
+        .keyword = "cuda_graphs",
+        .slot = at<&R::run, &RunRequest::device_graphs>,
+        .help = "On GPUs, give all kernels of a forward or backward pass in one call: faster where "
+                "launches take longer than kernels; with one version of the weights (flush, "
+                "latest, current), docs/devices.md"},
+       {.name = "--deadline",
+        .slot = at<&R::run, &RunRequest::deadline_s>,
+        .help = "Longest time that a worker may wait, in seconds"},
+       {.name = "--silence",
+        .slot = at<&R::run, &RunRequest::silence_s>,
+        .help = "In a job: a rank that has not answered for so many seconds is lost",
+        .idle = without_job},
+       {.name = "--patience",
+        .slot = at<&R::run, &RunRequest::patience_s>,
+        .help = "In a job: how many seconds ranks wait at the start until all have come",
+        .idle = without_job},
+       {.name = "--fabric",
+        .slot = at<&R::run, &RunRequest::fabric>,
+        .help = "In a job: what carries large messages between ranks: auto (connections, and the "
+                "memory of the same host), tcp (connections), gloo, mpi (started by mpirun), nccl "
+                "(between GPUs); local refuses a job of several ranks"},
+       {.name = "--checkpoint",
+        .slot = at<&R::run, &RunRequest::checkpoint>,
+        .help = "Folder for checkpoints: saved after every epoch and when interrupted; one that "
+                "holds a checkpoint needs --resume",
+        .excludes = {"--check-against-serial"}},
+       {.name = "--resume",
+        .slot = at<&R::run, &RunRequest::resume>,
+        .help = "Continue from the newest checkpoint in the folder; at step 0 where there is none",
+        .excludes = {"--check-against-serial"}},
+       {.name = "--check-against-serial",
+        .slot = at<&R::run, &RunRequest::check_against_serial>,
+        .help = "Only compare: train a few steps with the plan and without it, and say whether "
+                "losses and weights are equal"},
+       {.name = "--check-steps",
+        .slot = at<&R::run, &RunRequest::check_steps>,
+        .help = "Steps to compare",
+        .needs = "--check-against-serial"},
+       {.name = "--seed",
+        .keyword = "seed",
+        .slot = at<&R::run, &RunRequest::seed>,
+        .help = "Seed of all random numbers"}});
+}
+
+std::vector<Row> output_rows() {
+  return in(
+      Section::Output, "the trainer returns its results",
+      {{.name = "--history",
+        .slot = at<&R::output, &OutputRequest::history>,
+        .help = "Write loss, learning rate and gradient norm of every step to this file (JSON)",
+        .excludes = {"--check-against-serial"}},
+       {.name = "--html",
+        .slot = at<&R::output, &OutputRequest::html>,
+        .help = "Write an HTML page about the run to this file: timelines, memory, curves; needs no "
+                "network",
+        .excludes = {"--check-against-serial"}},
+       {.name = "--trace",
+        .slot = at<&R::output, &OutputRequest::trace>,
+        .help = "Write predicted and measured timelines to this file (Chrome/Perfetto)",
+        .excludes = {"--check-against-serial"}},
+       {.name = "--json",
+        .slot = at<&R::output, &OutputRequest::json>,
+        .help = "Print one JSON object on standard output; progress and messages go to standard "
+                "error"}});
+}
+
+}  // namespace
+
+std::vector<Row> in(Section section, std::string_view not_in_python, std::vector<Row> rows) {
+  for (Row& row : rows) {
+    row.section = section;
+    if (row.keyword.empty()) row.not_in_python = not_in_python;
+  }
+  return rows;
+}
+
+std::string_view to_string(Section section) {
+  constexpr std::string_view kNames[] = {"Model", "Data",     "Loss", "Plan",
+                                         "Learning", "Run", "Results"};
+  return kNames[static_cast<size_t>(section)];
+}
+
+std::span<const Row> train_rows() {
+  static const std::vector<Row> kRows = [] {
+    std::vector<Row> all;
+    for (auto* const rows : {&model_rows, &data_rows, &loss_rows, &plan_rows, &learning_rows,
+                             &run_rows, &output_rows}) {
+      for (Row& row : rows()) all.push_back(std::move(row));
+    }
+    return all;
+  }();
+  return kRows;
+}
+
+const Row* find_row(std::string_view name) {
+  for (const Row& row : train_rows())
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
+}  // namespace penstock::options

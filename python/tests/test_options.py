@@ -1,0 +1,50 @@
+"""Options: rows of one table, which the command line and the Trainer share.
+
+test_options.py [-k NAME]
+"""
+
+import inspect
+import unittest
+
+import torch
+from torch import nn
+
+import penstock
+from penstock import _core
+
+#: What the Trainer has beside the rows: the model, what torch.optim calls otherwise, the bar.
+OWN = {"self", "model", "example", "betas", "eps", "progress"}
+
+
+class Options(unittest.TestCase):
+    def test_each_row_is_a_keyword_or_says_why_not(self):
+        parameters = inspect.signature(penstock.Trainer.__init__).parameters
+        keywords = {row["keyword"] for row in _core.rows() if row["keyword"]}
+        self.assertEqual(keywords - set(parameters), set())
+        self.assertEqual(set(parameters) - keywords, OWN)
+        for row in _core.rows():
+            self.assertNotEqual(bool(row["keyword"]), bool(row["not_in_python"]), row["name"])
+
+    def test_each_keyword_is_documented(self):
+        for row in _core.rows():
+            if row["keyword"]:
+                self.assertIn(row["keyword"], penstock.Trainer.__doc__, row["name"])
+
+    def test_drop_last_leaves_out_a_step_that_is_not_full(self):
+        torch.manual_seed(1)
+        x, y = torch.randn(20, 4), torch.randint(3, (20,))
+        steps = []
+        for drop in (False, True):
+            trainer = penstock.Trainer(
+                nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), (x[:8], y[:8]),
+                workers=1, strategy="serial", batch_size=8, drop_last=drop,
+            )  # fmt: skip
+            trainer.fit(x, y, epochs=2)
+            steps.append(trainer.steps)
+        self.assertEqual(steps, [6, 4])
+        with self.assertRaisesRegex(ValueError, "drop_last: the 20 samples do not fill"):
+            trainer.fit(x, y, batch_size=21)
+
+
+if __name__ == "__main__":
+    unittest.main()
