@@ -1,6 +1,6 @@
 // Where the memory of tensors comes from in a Python process. The `penstock` command is linked with
 // tcmalloc; Python has the system's allocator, under which the same steps took 10 to 15 % longer
-// (docs/performance.md, "Imported models").
+// (docs/lab/performance.md, "Imported models").
 #pragma once
 
 namespace penstock::python {

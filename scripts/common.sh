@@ -51,6 +51,23 @@ build_jobs() {
   printf '%s' "$jobs"
 }
 
+# Minutes of one core that a build takes without compiler cache, roughly: the two programs, the
+# torch-free part with its tests, and all of it with its tests.
+readonly PROGRAMS_BUILD_MINUTES=22 CORE_BUILD_MINUTES=25 FULL_BUILD_MINUTES=60
+
+# build_time PRESET MINUTES: how long the build of a preset will take, in words.
+build_time() {
+  local minutes=$((($2 + $(build_jobs) - 1) / $(build_jobs)))
+  if [[ -f "$REPO_ROOT/build/$1/build.ninja" ]]; then
+    printf 'what has changed since the last build; everything would take about %s min' "$minutes"
+  else
+    printf 'about %s min on %s core(s), the first time' "$minutes" "$(build_jobs)"
+  fi
+}
+
+# step TEXT TIME: a row of the list of what a script is going to do.
+step() { printf '  %-46s %s\n' "$1" "$2" >&2; }
+
 # need_value OPTION COUNT: an option that takes a value must be followed by one.
 need_value() {
   (($2 >= 2)) || die "$1 needs a value (try --help)"
@@ -75,6 +92,15 @@ choose_torch() {
       link_torch torch-path "$(torch_folder "$1")"
       ;;
     *) die "--torch: expected debian, wheel or a folder such as ./libtorch, found '$1'" ;;
+  esac
+}
+
+# preset_for TORCH: the preset of CMakePresets.json that builds with this libtorch.
+preset_for() {
+  case "$1" in
+    debian) printf 'release' ;;
+    wheel) printf 'release-wheel' ;;
+    *) printf 'release-torch' ;;
   esac
 }
 
@@ -125,5 +151,7 @@ configure_and_build() {
   local targets=()
   if (($# > 0)); then targets=(--target "$@"); fi
   run cmake --preset "$preset" --log-level=WARNING "${configure_options[@]}"
+  # Done, of all, and since when.
+  export NINJA_STATUS="[%f of %t, %p, %e s] "
   run cmake --build --preset "$preset" --parallel "$(build_jobs)" "${targets[@]}"
 }

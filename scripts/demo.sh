@@ -66,12 +66,21 @@ number() {
 text() { sed -n "s/.*\"$2\"[[:space:]]*:[[:space:]]*\"\([^\"]*\)\".*/\1/p" "$1" | head -n 1; }
 
 cd "$REPO_ROOT"
+say "What comes"
+if [[ "$install" == yes ]]; then
+  step "install the packages that are missing" "some minutes, the first time"
+fi
+step "build Penstock" "$(build_time "$(preset_for "$torch")" "$PROGRAMS_BUILD_MINUTES")"
+step "measure, plan, prove and predict $model" "about half a minute"
+if [[ -n "$epochs" ]]; then time_to_train="$epochs pass(es) over the data"; fi
+step "train it on Fashion-MNIST, compare" "${time_to_train:-about 4 min}"
+
 if [[ "$install" == yes ]]; then
   say "Install what is missing"
   if [[ "$torch" == wheel ]]; then scripts/install-deps.sh --wheel; else scripts/install-deps.sh; fi
 fi
 
-say "Build Penstock (the first time takes some minutes)"
+say "Build Penstock"
 choose_torch "$torch"
 configure_and_build "release$torch_preset" penstock
 penstock="$REPO_ROOT/build/release$torch_preset/penstock"

@@ -48,6 +48,19 @@ torches=("$torch")
 [[ "$torch" != both ]] || torches=(debian wheel)
 
 cd "$REPO_ROOT"
+say "What comes"
+if [[ "$install" == yes ]]; then
+  step "install the packages that are missing" "some minutes, the first time"
+fi
+for one in "${torches[@]}"; do
+  built="$preset"
+  [[ "$preset" != release ]] || built="$(preset_for "$one")"
+  minutes=$FULL_BUILD_MINUTES
+  [[ "$preset" != core && "$preset" != fuzz ]] || minutes=$CORE_BUILD_MINUTES
+  step "build $built with its tests" "$(build_time "$built" "$minutes")"
+  step "run them" "$([[ "$all" == yes ]] && echo "an hour or more" || echo "some minutes")"
+done
+
 if [[ "$install" == yes ]]; then
   case "$preset" in
     core) scripts/install-deps.sh --core ;;

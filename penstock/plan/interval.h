@@ -5,7 +5,7 @@
 //
 // The half width adds two independent errors: twice the standard error of the profile's mean, which
 // the profiler measures between stretches of its passes (Plan::compute_error), and what a run does
-// that the simulator does not know (kModelError; docs/performance.md says how many runs lay
+// that the simulator does not know (kModelError; docs/lab/performance.md says how many runs lay
 // within). Pure; thread-safe.
 #pragma once
 
@@ -28,7 +28,7 @@ struct Interval {
 
 /// Share of the prediction by which runs may differ from it although the profile is right. A
 /// choice: on a machine that others share, runs of two workers differ by more
-/// (docs/performance.md).
+/// (docs/lab/performance.md).
 inline constexpr double kModelError = 0.10;
 
 /// Around a throughput predicted with the plan's costs. `varied`: the share of it that is left

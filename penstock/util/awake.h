@@ -15,7 +15,7 @@ namespace penstock {
 class Awake {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Longer than a message of 1 MiB takes to the other process and back (docs/performance.md).
+  /// Longer than a message of 1 MiB takes to the other process and back (docs/lab/performance.md).
   static constexpr std::chrono::microseconds kLongest{200};
   /// To offer the core and to have it back takes less where nobody wants it.
   static constexpr std::chrono::microseconds kUnwanted{100};

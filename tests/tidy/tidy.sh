@@ -13,6 +13,11 @@
 #   columns    lines of code and documents have at most 100 columns, rows of tables 160
 #   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
 #   strategies nothing but plan/strategy.* compares a strategy by name or goes through them by case
+#   options    the library speaks of values: no string of penstock/ holds an option of the command
+#              line, but for penstock/options and the files of tests/tidy/option_strings.txt
+#   sentences  no sentence of README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ has more than 35
+#              words; docs/lab/ may
+#   budget     no folder has more lines than tests/tidy/budget.txt allows (scripts/size.sh)
 #
 # Tests (*_test.cpp) and what they share (test_*, testing_*) may include, print and allocate what
 # they like. Prints each offence as file:line: text, and exits with 1 if there is any. A line that
@@ -22,7 +27,8 @@ set -euo pipefail
 check=${1:?usage: tidy.sh CHECK ROOT}
 root=${2:?usage: tidy.sh CHECK ROOT}
 table="$root/tests/tidy/include_table.txt"
-scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../scripts" && pwd)"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+scripts="$(cd "$here/../../scripts" && pwd)"
 cd "$root"
 [[ -d penstock ]] || { echo "tidy.sh: $root has no folder penstock" >&2; exit 2; }
 
@@ -259,6 +265,45 @@ check_columns() {
     END { exit found }' "${files[@]}"
 }
 
+# Strings that hold -- and a letter. var(--name) is a variable of CSS.
+check_options() {
+  mapfile -t files < <(sources | grep -v '^penstock/options/')
+  LC_ALL=C awk -v allowed="tidy: allow(options)" -v list="tests/tidy/option_strings.txt" '
+    FILENAME == list { if (!/^#/ && NF) listed[$1] = 1; next }
+    !/--[A-Za-z]/ || !/"/ || index($0, allowed) { next }
+    {
+      code = $0
+      gsub(/\\\\/, "", code); gsub(/\\"/, "", code); gsub(/'"'"'"'"'"'/, "", code)
+      gsub(/var\(--/, "", code)
+      # Odd parts lie outside of strings, even ones inside.
+      count = split(code, parts, "\"")
+      for (i = 1; i <= count; i++) {
+        if (i % 2 == 1 && parts[i] ~ /\/\//) next
+        if (i % 2 == 0 && parts[i] ~ /--[A-Za-z]/) break
+      }
+      if (i > count) next
+      met[FILENAME] = 1
+      if (FILENAME in listed) next
+      printf "%s:%d: %s\n", FILENAME, FNR, $0
+      found = 1
+    }
+    END {
+      for (file in listed) if (!(file in met)) {
+        printf "%s:1: speaks of no option: take it off %s\n", file, list
+        found = 1
+      }
+      exit found
+    }' tests/tidy/option_strings.txt "${files[@]}"
+}
+
+check_sentences() {
+  local files
+  mapfile -t files < <(find README.md ARCHITECTURE.md CONTRIBUTING.md docs -type f -name '*.md' \
+    ! -path 'docs/lab/*' 2>/dev/null | sort)
+  ((${#files[@]} > 0)) || { echo "tidy.sh: there is no document in $root" >&2; exit 2; }
+  LC_ALL=C awk -v most=35 -f "$here/sentences.awk" "${files[@]}"
+}
+
 readonly start='(^|[^A-Za-z0-9_.>])'
 case "$check" in
   includes) check_includes ;;
@@ -267,6 +312,9 @@ case "$check" in
   headers) check_headers ;;
   strategies) check_strategies ;;
   columns) check_columns ;;
+  options) check_options ;;
+  sentences) check_sentences ;;
+  budget) bash "$scripts/size.sh" --check "$root" ;;
   tables) bash "$scripts/tables.sh" --check "$root" ;;
   printing)
     functions='v?f?printf|puts|fputs|putchar|perror|print|println'

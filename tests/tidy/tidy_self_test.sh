@@ -150,5 +150,52 @@ expect clean strategies penstock/util/a.cpp '// strategy == "gpipe"'
 expect clean strategies penstock/util/a_test.cpp 'name == "gpipe"'
 expect clean strategies penstock/plan/strategy.h 'name == "gpipe"; case Strategy::GPipe:'
 
+echo '# nothing is listed' >"$tree/tests/tidy/option_strings.txt"
+expect offence options penstock/util/a.cpp 'fail("use --threads N");'
+expect offence options penstock/util/a.h 'f("a // b", "--threads"); // why'
+expect clean options penstock/util/a.cpp \
+  '// "--threads"\nf("a"); // use "--threads"\n--i; f("a"); --j;'
+expect clean options penstock/util/a.cpp 'f("a -- b, var(--colour), ------"); g(a--, "b");'
+expect clean options penstock/util/a.cpp 'f("--x");  // tidy: allow(options) a reason'
+expect clean options penstock/util/a_test.cpp 'f("--threads");'
+mkdir "$tree/penstock/options"
+expect clean options penstock/options/a.cpp 'f("--threads");'
+rmdir "$tree/penstock/options"
+echo 'penstock/util/a.cpp' >>"$tree/tests/tidy/option_strings.txt"
+expect clean options penstock/util/a.cpp 'f("--threads");'
+expect offence options penstock/util/a.cpp 'f("threads");'
+rm "$tree/tests/tidy/option_strings.txt"
+
+limit="$(printf 'word %.0s' {1..35})"
+expect clean sentences CONTRIBUTING.md "${limit% }.\nAnother sentence."
+expect offence sentences CONTRIBUTING.md "Some ${limit% }."
+expect offence sentences CONTRIBUTING.md "A first one.\nSome ${limit% }."
+expect offence sentences CONTRIBUTING.md "Some ${limit/ /, e.g. A; }"
+expect offence sentences CONTRIBUTING.md "- ${limit}\n  word.\n- word"
+expect clean sentences CONTRIBUTING.md "Intro:\n\n- ${limit}\n- word\n1. word"
+expect offence sentences CONTRIBUTING.md "${limit}[a link](docs/a.md)"
+expect clean sentences CONTRIBUTING.md "${limit:5}\`some words\nof code\`. Next."
+expect clean sentences CONTRIBUTING.md "| Some ${limit}|\n# Some ${limit}\n\n    Some ${limit}"
+expect clean sentences CONTRIBUTING.md "\`\`\`\nSome ${limit}\n\`\`\`"
+expect clean sentences CONTRIBUTING.md "<img src=a\n alt=\"Some ${limit}\">"
+mkdir -p "$tree/docs/lab"
+expect offence sentences docs/a.md "Some ${limit}"
+expect clean sentences docs/lab/a.md "Some ${limit}"
+
+lines="$(printf 'line\\n%.0s' {1..9})line"
+printf 'penstock/plan: 1\npenstock/util: 11\n' >"$tree/tests/tidy/budget.txt"
+expect clean budget penstock/util/a.cpp "$lines"
+expect offence budget penstock/util/a.cpp "$lines\nline"
+expect clean budget penstock/util/a_test.cpp "$lines\nline"
+expect clean budget penstock/util/testing_a.h "$lines\nline"
+expect offence budget penstock/graph/a.cpp 'line'
+expect offence budget tests/tidy/budget.txt 'penstock/plan: 1\npenstock/attic: 1\npenstock/util: 11'
+bash "${tidy%/*}/../../scripts/size.sh" --write "$tree"
+if [[ "$(cat "$tree/tests/tidy/budget.txt")" != "penstock/plan: 50
+penstock/util: 50" ]]; then
+  echo "size.sh --write wrote another budget"
+  failures=$((failures + 1))
+fi
+
 if ((failures > 0)); then exit 1; fi
 echo "every check objects to its offences and to nothing else"

@@ -24,7 +24,8 @@ namespace penstock::planner {
 /// is deterministic. Where all workers are used, those of the paper's own dynamic programme
 /// (paper_table.h) where that applies and reaches the optimum, otherwise a fixed rule. Pure.
 ///
-/// O(states^2) for each of the O(log) times that are tried, as a rule (docs/planner-appendix.md).
+/// O(states^2) for each of the O(log) times that are tried, as a rule
+/// (docs/lab/planner-appendix.md).
 /// Throws ConfigError when `workers` is not between 1 and the cluster's, and, for unequal devices
 /// or where all workers must be used, when there are too many states and workers for a table of
 /// both.

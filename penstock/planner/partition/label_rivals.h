@@ -1,7 +1,7 @@
 // The labels of the cut state that is being covered: which of them beats which, and what a cover
 // must leave free to be worth making. Internal to label_search.cpp.
 //
-// docs/planner-appendix.md says why a label that beats another may replace it.
+// docs/lab/planner-appendix.md says why a label that beats another may replace it.
 #pragma once
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 // Chosen: for all problems but those of straight_search.h and table_search.h. Method: for every cut
 // state, from the output end, the covers of the layers after it that no other cover beats
 // ("labels"): how many workers in front stay free, and what the cover costs.
-// docs/planner-appendix.md says why a label need only try a stage at its free end and at the ends
-// of the units before it, and when one label beats another.
+// docs/lab/planner-appendix.md says why a label need only try a stage at its free end and at the
+// ends of the units before it, and when one label beats another.
 //
 // O(states^2 * labels * levels) for a time at worst; bounds leave a few states for each as a rule.
 // Labels per state: one on a flat cluster where neither memory nor ties matter, else a few.
