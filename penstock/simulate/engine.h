@@ -112,8 +112,6 @@ class Engine {
     return peaks;
   }
   schedule::Timeline& timeline() { return timeline_; }
-  /// When every worker had made each step; empty when no worker ever fails.
-  const std::vector<int64_t>& finished_ns() const { return finished_ns_; }
 
  private:
   using Worker = WorkerState<typename Source::Cursor>;
@@ -233,11 +231,7 @@ class Engine {
     }
     const int64_t work_ns = variation_.compute_ns(id, action, planned_ns);
     if (has_lane(action.stage)) return work_beside_sums(worker, id, load_ns, work_ns);
-    if (action.op == schedule::Op::Step) {
-      step(worker, id, 0, work_ns);
-    } else {
-      finish(worker, id, load_ns, work_ns);
-    }
+    finish(worker, id, load_ns, work_ns);
     return true;
   }
 
@@ -248,18 +242,9 @@ class Engine {
   // `load_ns`: how long it waits in any case.
   bool work_beside_sums(Worker& worker, int32_t id, int64_t load_ns, int64_t work_ns) {
     const schedule::Action action = worker.action;
-    const bool is_step = action.op == schedule::Op::Step;
-    if (is_step && sums_.step(action, id, work_ns)) work_ns = 0;
-    // A checkpoint needs all of the new weights.
-    const bool goes_on = is_step && saves(worker, id)
-                             ? sums_.take_all(action.stage, id, moment_of(worker))
-                             : sums_.take(action, id, moment_of(worker), work_ns);
-    if (!goes_on) return false;
+    if (action.op == schedule::Op::Step && sums_.step(action, id, work_ns)) work_ns = 0;
+    if (!sums_.take(action, id, moment_of(worker), work_ns)) return false;
     const TakenSums taken = sums_.taken(action.stage, id);
-    if (is_step) {
-      step(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.working_ns));
-      return true;
-    }
     finish(worker, id, saturating_add(load_ns, taken.waiting_ns),
            saturating_add(work_ns, taken.working_ns));
     if (schedule::makes_weight_gradients(action.op))
@@ -307,26 +292,6 @@ class Engine {
     if (options_.keep_timeline)
       timeline_.workers[static_cast<size_t>(id)].push_back(
           {worker.action, start_ns, worker.now_ns, waiting_ns});
-  }
-
-  // A worker saves all of its stages when the last of them has stepped.
-  bool saves(const Worker& worker, int32_t id) const {
-    const Failures& failures = options_.failures;
-    return failures.checkpoint_every > 0 &&
-           worker.action.mini_batch.value % failures.checkpoint_every ==
-               failures.checkpoint_every - 1 &&
-           source_.table().held_by(WorkerId{id}).back().stage == worker.action.stage;
-  }
-
-  void step(Worker& worker, int32_t id, int64_t waiting_ns, int64_t step_ns) {
-    const int64_t mini_batch = worker.action.mini_batch.value;
-    const Failures& failures = options_.failures;
-    const int64_t saving_ns = saves(worker, id) ? failures.checkpoint_ns : 0;
-    finish(worker, id, saturating_add(waiting_ns, saving_ns), step_ns);
-    if (failures.worker_mtbf_ns == 0 || mini_batch >= source_.shape().num_mini_batches()) return;
-    const auto index = static_cast<size_t>(mini_batch);
-    if (index >= finished_ns_.size()) finished_ns_.resize(index + 1);
-    finished_ns_[index] = std::max(finished_ns_[index], worker.now_ns);
   }
 
   // Sends when it is the worker's turn; false when it has to wait.
@@ -510,7 +475,6 @@ class Engine {
   WaitingMessages waiting_;
   int64_t in_flight_ = 0;
   int64_t done_ = 0;
-  std::vector<int64_t> finished_ns_;
   schedule::Timeline timeline_;
   HostMoves moves_;
   SumLanes lanes_;

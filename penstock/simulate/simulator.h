@@ -105,16 +105,6 @@ struct Stragglers {
   double factor = 1;  ///< by which computations (F, B, I, W, R) and STEP take longer
 };
 
-/// A failure of any worker stops all workers; work since the last checkpoint is done again.
-struct Failures {
-  /// Mean time between failures of one worker, exponentially distributed; 0: none fails.
-  int64_t worker_mtbf_ns = 0;
-  int64_t restart_ns = 0;  ///< from a failure until all workers begin again
-  int64_t checkpoint_every =
-      0;  ///< mini-batches; 0: never, so a failure starts the schedule from the beginning
-  int64_t checkpoint_ns = 0;  ///< each worker pauses for this time, once for all of its stages
-};
-
 struct Options {
   bool keep_timeline = false;
   uint64_t seed = 1;
@@ -125,32 +115,22 @@ struct Options {
   /// How long a computation is that varies so. Others vary as if each stretch of their time did on
   /// its own: their variance is as their length. 0: all vary alike.
   int64_t compute_spread_at_ns = 0;
-  Failures failures = {};
-  double price_per_worker_hour = 0;
   /// Called repeatedly with the number of actions begun and their total.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
 /// Busy time is the time in computations, SYNC, NORM and STEP, without waiting.
 struct Result {
-  /// Without failures; empty unless Options::keep_timeline.
-  schedule::Timeline timeline;
-  int64_t makespan_ns = 0;  ///< failures included
-  /// Of the schedule without failures: 1 - busy time / (workers * schedule_ns).
+  schedule::Timeline timeline;  ///< empty unless Options::keep_timeline
+  int64_t makespan_ns = 0;
+  /// 1 - busy time / (workers * makespan_ns)
   double idle_share = 0;
   /// Per worker: weight versions, gradients, optimiser state, stashed activations.
   std::vector<int64_t> peak_memory_bytes = {};
   int64_t micro_batches = 0;
-  /// Samples / makespan_ns, including fill, drain and failures.
+  /// Samples / makespan_ns, including fill and drain.
   double throughput_samples_per_s = 0;
   int64_t num_actions = 0;
-  int64_t schedule_ns = 0;  ///< of the schedule without failures, checkpoints included
-  double useful_share = 0;  ///< busy time that was not done again / (workers * makespan_ns)
-  int64_t num_failures = 0;
-  int64_t redone_ns = 0;  ///< time whose work was lost
-  int64_t down_ns = 0;    ///< from failures until all workers began again
-  double cost = 0;        ///< workers * makespan * price
-  double cost_per_sample = 0;
 };
 
 /// The maximum of workers, of actions, and of messages sent but not yet received.
@@ -160,15 +140,13 @@ inline constexpr int64_t kMaxMessagesInFlight = 20'000'000;
 
 /// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when a
 /// message is on a worker that does not run its micro-batch or is sent twice, above
-/// kMaxSimulatedWorkers, when the schedule deadlocks (call verify() first), for options out of
-/// range, and when the mean time between failures is so short that the run never reaches a
-/// checkpoint. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
+/// kMaxSimulatedWorkers, when the schedule deadlocks (call verify() first), and for options out of
+/// range. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options);
-/// The same without variation or failures; keeps the timeline.
+/// The same without variation; keeps the timeline.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs);
 /// The same for a schedule that is generated while it runs: memory O(workers + links + messages in
-/// flight), plus the timeline if it is kept and, with failures, 8 bytes per mini-batch. Throws
-/// ConfigError also above kMaxSimulatedActions.
+/// flight), plus the timeline if it is kept. Throws ConfigError also above kMaxSimulatedActions.
 Result simulate(const schedule::LazySchedule& schedule, const Costs& costs, const Options& options);
 
 }  // namespace penstock::simulate
