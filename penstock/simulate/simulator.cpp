@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "penstock/simulate/costs.h"
 #include "penstock/simulate/engine.h"
@@ -33,12 +33,12 @@ template <class Source>
 Result simulate_source(const Source& source, const Costs& costs, const Options& options) {
   detail::Engine<Source> engine(source, costs, options);
   engine.run();
+  detail::Workers<Source>& workers = engine.workers();
 
-  const auto workers = static_cast<double>(source.table().num_workers());
   Result result;
-  result.timeline = std::move(engine.timeline());
-  result.makespan_ns = engine.makespan_ns();
-  result.peak_memory_bytes = engine.peak_memory_bytes();
+  result.timeline = std::move(workers.timeline());
+  result.makespan_ns = workers.makespan_ns();
+  result.peak_memory_bytes = workers.peak_memory_bytes();
   result.micro_batches = source.shape().micro_batches;
   result.num_actions = source.num_actions();
   if (result.makespan_ns == 0) return result;
@@ -46,7 +46,7 @@ Result simulate_source(const Source& source, const Costs& costs, const Options& 
   const double samples = static_cast<double>(result.micro_batches) *
                          static_cast<double>(costs.samples_per_micro_batch);
   result.throughput_samples_per_s = samples * 1e9 / makespan_ns;
-  result.idle_share = 1.0 - engine.busy_ns() / (workers * makespan_ns);
+  result.idle_share = 1.0 - workers.busy_ns() / (static_cast<double>(workers.size()) * makespan_ns);
   return result;
 }
 
