@@ -81,9 +81,8 @@ void validate_offload(const ScheduleShape& shape) {
   }
 }
 
-}  // namespace
-
-void validate(const ScheduleShape& shape, int64_t max_actions) {
+/// Returns their number.
+int64_t validate_replicas(const ScheduleShape& shape) {
   if (shape.replicas.empty()) throw ConfigError("a schedule needs at least 1 stage, found none");
   int64_t workers = 0;
   for (size_t s = 0; s < shape.replicas.size(); ++s) {
@@ -97,16 +96,10 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
                       kMaxWorkers, workers, s + 1));
     }
   }
-  if (shape.micro_batches < 0)
-    throw ConfigError(
-        fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
-  if (!shape.worker_of_replica.empty()) validate_workers(shape, workers);
-  if (!shape.recompute.empty() && shape.recompute.size() != shape.replicas.size()) {
-    throw ConfigError(
-        fmt::format("recompute has {} entries, expected one for each of the {} stages",
-                    shape.recompute.size(), shape.num_stages()));
-  }
-  if (!shape.offload.empty()) validate_offload(shape);
+  return workers;
+}
+
+void validate_keep(const ScheduleShape& shape) {
   if (!shape.keep.empty() && shape.keep.size() != shape.replicas.size()) {
     throw ConfigError(fmt::format("keep has {} entries, expected one for each of the {} stages",
                                   shape.keep.size(), shape.num_stages()));
@@ -116,6 +109,9 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
       throw ConfigError(fmt::format(
           "a worker keeps at least 1 micro-batch (0: the kind's own number), found {}", keep));
   }
+}
+
+void validate_costs(const ScheduleShape& shape) {
   if (!shape.costs.empty() && shape.costs.size() != shape.replicas.size()) {
     throw ConfigError(fmt::format("the costs are for {} stages, the schedule has {}",
                                   shape.costs.size(), shape.replicas.size()));
@@ -141,6 +137,9 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
           units.size(), own));
     }
   }
+}
+
+void validate_step(const ScheduleShape& shape, int64_t max_actions) {
   if (shape.slack < 0 || shape.slack > kMaxActions) {
     throw ConfigError(fmt::format("slack must be between 0 and {} micro-batches, found {}",
                                   kMaxActions, shape.slack));
@@ -162,6 +161,25 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
                     "accumulate is {}, depth is {}",
                     shape.accumulate, pipeline_depth(shape)));
   }
+}
+
+}  // namespace
+
+void validate(const ScheduleShape& shape, int64_t max_actions) {
+  const int64_t workers = validate_replicas(shape);
+  if (shape.micro_batches < 0)
+    throw ConfigError(
+        fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
+  if (!shape.worker_of_replica.empty()) validate_workers(shape, workers);
+  if (!shape.recompute.empty() && shape.recompute.size() != shape.replicas.size()) {
+    throw ConfigError(
+        fmt::format("recompute has {} entries, expected one for each of the {} stages",
+                    shape.recompute.size(), shape.num_stages()));
+  }
+  if (!shape.offload.empty()) validate_offload(shape);
+  validate_keep(shape);
+  validate_costs(shape);
+  validate_step(shape, max_actions);
 }
 
 int64_t Schedule::num_actions() const {

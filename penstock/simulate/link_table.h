@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/values.h"
 
 namespace penstock::simulate::detail {
 

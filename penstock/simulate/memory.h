@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "penstock/schedule/action.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/values.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 

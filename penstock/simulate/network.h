@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "penstock/schedule/worker_table.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/values.h"
 
 namespace penstock::simulate::detail {
 

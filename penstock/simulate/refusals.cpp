@@ -5,7 +5,7 @@
 #include <string>
 
 #include "penstock/schedule/formats/text_format.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/values.h"
 #include "penstock/util/error.h"
 #include "penstock/util/plural.h"
 

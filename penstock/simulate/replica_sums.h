@@ -19,8 +19,8 @@
 
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/simulate/simulator.h"
 #include "penstock/simulate/sum_lanes.h"
+#include "penstock/simulate/values.h"
 
 namespace penstock::simulate::detail {
 

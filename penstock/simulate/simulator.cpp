@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "penstock/simulate/costs.h"
 #include "penstock/simulate/engine.h"
-#include "penstock/simulate/failures.h"
 #include "penstock/simulate/sources.h"
 #include "penstock/util/error.h"
 
 namespace penstock::simulate {
 
 namespace {
-
-constexpr double kNsPerHour = 3600e9;
 
 void check_workers(int64_t workers) {
   if (workers <= kMaxSimulatedWorkers) return;
@@ -32,46 +29,24 @@ void check_limits(const schedule::LazySchedule& schedule) {
   }
 }
 
-void check_price(double price_per_worker_hour) {
-  if (price_per_worker_hour >= 0 && price_per_worker_hour <= 1e12) return;
-  throw ConfigError(fmt::format(
-      "the price per worker and hour must be between 0 and 1e12, found {}", price_per_worker_hour));
-}
-
 template <class Source>
 Result simulate_source(const Source& source, const Costs& costs, const Options& options) {
-  detail::check_failures(options.failures);
-  check_price(options.price_per_worker_hour);
   detail::Engine<Source> engine(source, costs, options);
   engine.run();
+  detail::Workers<Source>& workers = engine.workers();
 
-  const auto workers = static_cast<double>(source.table().num_workers());
   Result result;
-  result.timeline = std::move(engine.timeline());
-  result.schedule_ns = engine.makespan_ns();
-  result.peak_memory_bytes = engine.peak_memory_bytes();
+  result.timeline = std::move(workers.timeline());
+  result.makespan_ns = workers.makespan_ns();
+  result.peak_memory_bytes = workers.peak_memory_bytes();
   result.micro_batches = source.shape().micro_batches;
   result.num_actions = source.num_actions();
-  if (result.schedule_ns > 0)
-    result.idle_share =
-        1.0 - engine.busy_ns() / (workers * static_cast<double>(result.schedule_ns));
-
-  const detail::FailureOutcome outcome =
-      detail::with_failures(options.failures, options.seed, source.table().num_workers(),
-                            result.schedule_ns, engine.finished_ns());
-  result.makespan_ns = outcome.makespan_ns;
-  result.num_failures = outcome.num_failures;
-  result.redone_ns = outcome.redone_ns;
-  result.down_ns = outcome.down_ns;
+  if (result.makespan_ns == 0) return result;
   const auto makespan_ns = static_cast<double>(result.makespan_ns);
   const double samples = static_cast<double>(result.micro_batches) *
                          static_cast<double>(costs.samples_per_micro_batch);
-  if (result.makespan_ns > 0) {
-    result.throughput_samples_per_s = samples * 1e9 / makespan_ns;
-    result.useful_share = engine.busy_ns() / (workers * makespan_ns);
-  }
-  result.cost = workers * makespan_ns / kNsPerHour * options.price_per_worker_hour;
-  if (samples > 0) result.cost_per_sample = result.cost / samples;
+  result.throughput_samples_per_s = samples * 1e9 / makespan_ns;
+  result.idle_share = 1.0 - workers.busy_ns() / (static_cast<double>(workers.size()) * makespan_ns);
   return result;
 }
 

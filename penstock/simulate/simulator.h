@@ -16,159 +16,39 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <vector>
 
-#include "penstock/cluster/cluster.h"
-#include "penstock/plan/plan.h"
 #include "penstock/schedule/lazy_schedule.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
+#include "penstock/simulate/costs.h"
+#include "penstock/simulate/values.h"
 
 namespace penstock::simulate {
 
-struct StageCost {
-  int64_t forward_ns = 0;
-  int64_t backward_ns = 0;         ///< B; I takes backward_ns - backward_weight_ns
-  int64_t backward_weight_ns = 0;  ///< W
-  /// Additional time of B or W where the worker adds to gradients of the same mini-batch: from its
-  /// second micro-batch of the mini-batch on.
-  int64_t accumulate_ns = 0;
-  int64_t step_ns = 0;
-  int64_t sync_ns = 0;
-  /// Sums that travel while workers compute, and how long each needs to arrive
-  /// (plan::Stage::buckets). Empty: SYNC waits for `sync_ns`.
-  std::vector<plan::GradientBucket> buckets = {};
-  int64_t sync_latency_ns = 0;
-  bool waits_for_sums = false;  ///< SYNC does, and not the next forward pass
-  int64_t stash_bytes = 0;
-  int64_t weight_bytes = 0;
-  int state_parts = 1;        ///< plan::Stage::state_parts(); of `step_ns` a worker takes its part
-  int64_t gradient_sets = 1;  ///< sets that a training worker keeps (schedule/gradient_sets.h)
-  /// Kept from F to B or W where the schedule recomputes the stage: then F keeps only these, and R
-  /// keeps the stash.
-  int64_t input_bytes = 0;
-  /// How long the stash of a micro-batch takes to the memory of the host, and as long back, where
-  /// the schedule offloads the stage.
-  int64_t move_ns = 0;
-  /// Replica k runs on worker first_worker + k of the cluster; -1: directly after the stage before.
-  /// Where the schedule has a worker_of_replica, its worker w is the cluster's worker w, and this
-  /// is not read.
-  int first_worker = -1;
-  int64_t short_weight_bytes = 0;  ///< plan::Stage
-};
-
-struct LinkCost {
-  StageId from;
-  StageId to;
-  int64_t bytes = 0;
-  std::optional<int64_t> gradient_bytes = {};  ///< plan::Link
-
-  int64_t bytes_back() const { return gradient_bytes.value_or(bytes); }
-};
-
-struct Costs {
-  std::vector<StageCost> stages;  ///< per micro-batch
-  /// Missing pairs cost only latency; bytes of equal pairs are added up.
-  std::vector<LinkCost> links;
-  /// Of each worker's link, per direction; 0: by reference, messages cost only latency.
-  int64_t bandwidth_bytes_per_s = 0;
-  int64_t latency_ns = 0;
-  /// Replaces bandwidth and latency: the levels that messages pass.
-  std::optional<cluster::Cluster> cluster;
-  /// Of an F and a B or I that run together (schedule::Action::with_next): the share of the shorter
-  /// one's time that passes beside the longer one. 0: the two take the sum of their times, 1: the
-  /// longer one's.
-  double overlap = 0;
-  int64_t samples_per_micro_batch = 1;
-  int64_t credits = 1'000'000;  ///< messages per channel before a send waits
-  /// Bytes of optimiser state per weight byte (SGD with momentum 1, Adam 2).
-  double optimizer_state_per_weight = 1.0;
-};
-
-/// The costs of the plan's stages and links, with its places and its cluster, and with gradients
-/// summed in this many groups (schedule/gradient_sets.h; 0: one per replica of each stage). Throws
-/// ConfigError for a link to a stage that does not exist; simulate() refuses stages that do not fit
-/// on the cluster or share a worker.
-Costs costs_of(const plan::Plan& plan, int64_t gradient_groups = 0);
-/// Where replicas share out the optimiser's state and each needs the sums of all gradients (for a
-/// norm), gathering the weights comes on top of those sums: half as long again, as long as one of
-/// the two halves of an all-reduce. Not for what costs_of() has counted: other methods than
-/// `ordered` always give all sums.
-void add_gathers(const plan::Plan& plan, Costs& costs);
-
-/// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn
-/// by the seed.
-struct Stragglers {
-  double share = 0;   ///< 0 to 1
-  double factor = 1;  ///< by which computations (F, B, I, W, R) and STEP take longer
-};
-
-/// A failure of any worker stops all workers; work since the last checkpoint is done again.
-struct Failures {
-  /// Mean time between failures of one worker, exponentially distributed; 0: none fails.
-  int64_t worker_mtbf_ns = 0;
-  int64_t restart_ns = 0;  ///< from a failure until all workers begin again
-  int64_t checkpoint_every =
-      0;  ///< mini-batches; 0: never, so a failure starts the schedule from the beginning
-  int64_t checkpoint_ns = 0;  ///< each worker pauses for this time, once for all of its stages
-};
-
-struct Options {
-  bool keep_timeline = false;
-  uint64_t seed = 1;
-  Stragglers stragglers = {};
-  /// Every computation and STEP is multiplied by a lognormal number of mean 1; the sigma of its
-  /// logarithm.
-  double compute_spread = 0;
-  /// How long a computation is that varies so. Others vary as if each stretch of their time did on
-  /// its own: their variance is as their length. 0: all vary alike.
-  int64_t compute_spread_at_ns = 0;
-  Failures failures = {};
-  double price_per_worker_hour = 0;
-  /// Called repeatedly with the number of actions begun and their total.
-  std::function<void(int64_t done, int64_t total)> progress = {};
-};
-
 /// Busy time is the time in computations, SYNC, NORM and STEP, without waiting.
 struct Result {
-  /// Without failures; empty unless Options::keep_timeline.
-  schedule::Timeline timeline;
-  int64_t makespan_ns = 0;  ///< failures included
-  /// Of the schedule without failures: 1 - busy time / (workers * schedule_ns).
+  schedule::Timeline timeline;  ///< empty unless Options::keep_timeline
+  int64_t makespan_ns = 0;
+  /// 1 - busy time / (workers * makespan_ns)
   double idle_share = 0;
   /// Per worker: weight versions, gradients, optimiser state, stashed activations.
   std::vector<int64_t> peak_memory_bytes = {};
   int64_t micro_batches = 0;
-  /// Samples / makespan_ns, including fill, drain and failures.
+  /// Samples / makespan_ns, including fill and drain.
   double throughput_samples_per_s = 0;
   int64_t num_actions = 0;
-  int64_t schedule_ns = 0;  ///< of the schedule without failures, checkpoints included
-  double useful_share = 0;  ///< busy time that was not done again / (workers * makespan_ns)
-  int64_t num_failures = 0;
-  int64_t redone_ns = 0;  ///< time whose work was lost
-  int64_t down_ns = 0;    ///< from failures until all workers began again
-  double cost = 0;        ///< workers * makespan * price
-  double cost_per_sample = 0;
 };
-
-/// The maximum of workers, of actions, and of messages sent but not yet received.
-inline constexpr int kMaxSimulatedWorkers = 1'000'000;
-inline constexpr int64_t kMaxSimulatedActions = 10'000'000'000;
-inline constexpr int64_t kMaxMessagesInFlight = 20'000'000;
 
 /// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when a
 /// message is on a worker that does not run its micro-batch or is sent twice, above
-/// kMaxSimulatedWorkers, when the schedule deadlocks (call verify() first), for options out of
-/// range, and when the mean time between failures is so short that the run never reaches a
-/// checkpoint. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
+/// kMaxSimulatedWorkers, when the schedule deadlocks (call verify() first), and for options out of
+/// range. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options);
-/// The same without variation or failures; keeps the timeline.
+/// The same without variation; keeps the timeline.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs);
 /// The same for a schedule that is generated while it runs: memory O(workers + links + messages in
-/// flight), plus the timeline if it is kept and, with failures, 8 bytes per mini-batch. Throws
-/// ConfigError also above kMaxSimulatedActions.
+/// flight), plus the timeline if it is kept. Throws ConfigError also above kMaxSimulatedActions.
 Result simulate(const schedule::LazySchedule& schedule, const Costs& costs, const Options& options);
 
 }  // namespace penstock::simulate

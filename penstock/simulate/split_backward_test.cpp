@@ -242,14 +242,6 @@ TEST(WorkerOfReplica, WorkerNumbersAreThoseOfTheCluster) {
   EXPECT_THROW(simulate(schedule, costs), ConfigError);
 }
 
-TEST(WorkerOfReplica, AWorkerSavesItsStagesTogether) {
-  Costs costs = uniform_costs(4, 10, 7, 3);
-  costs.latency_ns = 5;
-  Options options;
-  options.failures = {.checkpoint_every = 1, .checkpoint_ns = 1'000};
-  EXPECT_EQ(simulate(small_v(), costs, options).schedule_ns, 91 + 1'000);
-}
-
 TEST(WorkerOfReplica, AStageOfAnotherWorkerIsRefused) {
   const Schedule schedule = schedule::parse_schedule(
       "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "

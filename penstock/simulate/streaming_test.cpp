@@ -75,13 +75,9 @@ cluster::Cluster hierarchy() {
 void expect_equal(const Result& a, const Result& b) {
   EXPECT_EQ(a.timeline, b.timeline);
   EXPECT_EQ(a.makespan_ns, b.makespan_ns);
-  EXPECT_EQ(a.schedule_ns, b.schedule_ns);
   EXPECT_EQ(a.idle_share, b.idle_share);
-  EXPECT_EQ(a.useful_share, b.useful_share);
   EXPECT_EQ(a.peak_memory_bytes, b.peak_memory_bytes);
   EXPECT_EQ(a.num_actions, b.num_actions);
-  EXPECT_EQ(a.num_failures, b.num_failures);
-  EXPECT_EQ(a.redone_ns, b.redone_ns);
   EXPECT_EQ(a.throughput_samples_per_s, b.throughput_samples_per_s);
 }
 
@@ -158,8 +154,6 @@ TEST(Streaming, EqualsTheScheduleInMemory) {
     if (seed % 3 == 0) {
       options.stragglers = {.share = 0.3, .factor = 2};
       options.compute_spread = 0.2;
-      options.failures = {
-          .worker_mtbf_ns = 50'000, .restart_ns = 100, .checkpoint_every = 2, .checkpoint_ns = 5};
     }
     const Schedule full = lower(generate(test.kind, test.shape), test.links);
     const LazySchedule lazy(test.kind, test.shape, test.links);

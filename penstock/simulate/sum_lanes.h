@@ -21,7 +21,7 @@
 #include "penstock/schedule/timeline.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/event_queue.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/values.h"
 
 namespace penstock::simulate::detail {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "penstock/schedule/action.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/values.h"
 
 namespace penstock::simulate::detail {
 

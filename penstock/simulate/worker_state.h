@@ -7,7 +7,7 @@
 
 #include "penstock/schedule/action.h"
 #include "penstock/simulate/memory.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/values.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "penstock/verify/facts.h"
-#include "penstock/verify/verify.h"
+#include "penstock/verify/values.h"
 
 namespace penstock::verify {
 

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "penstock/verify/message_index.h"
-#include "penstock/verify/reference_model.h"
-#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/testing_reference_model.h"
+#include "penstock/verify/testing_schedules.h"
 #include "penstock/verify/verify.h"
 #include "penstock/verify/wait_graph.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "penstock/verify/reference_model.h"
-#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/testing_reference_model.h"
+#include "penstock/verify/testing_schedules.h"
 #include "penstock/verify/verify.h"
 
 namespace penstock::verify::testing {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/testing_schedules.h"
 #include "penstock/verify/verify.h"
 
 namespace penstock::verify::testing {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/testing_schedules.h"
 #include "penstock/verify/verify.h"
 
 namespace penstock::verify::testing {

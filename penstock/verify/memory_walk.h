@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "penstock/verify/facts.h"
-#include "penstock/verify/verify.h"
+#include "penstock/verify/values.h"
 
 namespace penstock::verify {
 

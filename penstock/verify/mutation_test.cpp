@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "penstock/schedule/worker_table.h"
-#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/testing_schedules.h"
 #include "penstock/verify/verify.h"
 
 namespace penstock::verify::testing {

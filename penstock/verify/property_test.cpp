@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "penstock/schedule/worker_table.h"
-#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/testing_schedules.h"
 #include "penstock/verify/verify.h"
 
 namespace penstock::verify::testing {

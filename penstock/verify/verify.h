@@ -5,42 +5,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
+#include "penstock/verify/values.h"
 
 namespace penstock::verify {
-
-/// One broken rule. `rule` is one of complete, order, pairing, deadlock, weights, memory.
-struct Violation {
-  std::string rule;
-  WorkerId worker{-1};  ///< -1 when no single worker is at fault
-  std::string action;   ///< text form of the action at fault, empty when none
-  std::string message;  ///< for the user: what was found, what was expected
-
-  bool operator==(const Violation&) const = default;
-};
-
-struct Options {
-  /// Messages that fit into a channel before a send waits; 0 is rendezvous. There is one channel
-  /// per ordered pair of workers and direction (activations or gradients).
-  int64_t credits = 1;
-  /// Limit for the sum of the bytes below on each worker; 0: none.
-  int64_t memory_limit_bytes = 0;
-  /// Bytes of one micro-batch from F (where the stage recomputes: from R) to B or W, per stage.
-  /// Here and below an empty list counts nothing.
-  std::vector<int64_t> stash_bytes = {};
-  /// Bytes of one version of the stage's weights.
-  std::vector<int64_t> weight_bytes = {};
-  /// Bytes of one micro-batch from F to B or W where the stage recomputes: R needs them, and its
-  /// results need more memory besides.
-  std::vector<int64_t> input_bytes = {};
-  /// Bytes of the stage's gradients, which a schedule that trains holds all the time.
-  std::vector<int64_t> gradient_bytes = {};
-  /// At most this many violations are returned (the first ones).
-  int64_t max_violations = 100;
-};
 
 /// Empty when the schedule is sound. A schedule that is not lowered is checked by the rules that
 /// apply to compute actions (complete, order, deadlock through data dependencies). Linear in the
@@ -51,49 +21,12 @@ std::vector<Violation> verify(const schedule::Schedule& schedule, const Options&
 /// Binary search over verify's deadlock rule.
 int64_t min_credits(const schedule::Schedule& schedule);
 
-/// Where a schedule gets stuck, and why: the proof behind a violation of the rule deadlock.
-struct Counterexample {
-  struct Stop {
-    WorkerId worker;
-    int64_t position = 0;  ///< of the action that never ends, in the worker's list
-    bool operator==(const Stop&) const = default;
-  };
-  struct Wait {
-    WorkerId worker;
-    int64_t position = 0;
-    WorkerId waits_for;  ///< the worker itself when its own list is in the wrong order
-    /// "to send", "to receive", "to join", "for its data": the action that the other worker does
-    /// not reach.
-    std::string reason;
-    bool operator==(const Wait&) const = default;
-  };
-  /// Every worker that does not reach the end of its list, ascending.
-  std::vector<Stop> blocked;
-  /// The shortest cycle of waits, from its lowest worker on: each waits for the next, the last for
-  /// the first. Empty only when no cycle exists: then some worker waits for one whose list has
-  /// ended.
-  std::vector<Wait> cycle;
-  /// Without a cycle: waits for workers whose lists have ended, 100 at most.
-  std::vector<Wait> abandoned;
-  /// False when so many replicated stages wait for each other that the search stopped early;
-  /// `cycle` is then the shortest one found, or an arbitrary one.
-  bool shortest = true;
-};
-
 /// Nothing when every worker reaches the end of its list, or when the schedule's actions are on the
 /// wrong workers or outside its shape, so that it cannot be run (verify() reports them). Throws
 /// ConfigError for negative credits. Linear in the number of actions.
 std::optional<Counterexample> find_deadlock(const schedule::Schedule& schedule,
                                             int64_t credits = 1);
 
-/// Peaks of one worker over its list, of all its stages together; each is a separate maximum, so
-/// they need not occur at the same action.
-struct WorkerPeaks {
-  int64_t versions = 0;               ///< of weights
-  int64_t stashed_micro_batches = 0;  ///< per stage: its F has run, its B or W has not
-  int64_t bytes = 0;                  ///< counted with the bytes of the options; saturates
-  bool operator==(const WorkerPeaks&) const = default;
-};
 /// By worker. All zero when the shape is invalid or the number of lists differs from the number of
 /// its workers. O(actions).
 std::vector<WorkerPeaks> peaks(const schedule::Schedule& schedule, const Options& bytes = {});

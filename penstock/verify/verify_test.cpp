@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "penstock/util/error.h"
-#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/testing_schedules.h"
 
 namespace penstock::verify::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "penstock/schedule/formats/text_format.h"
-#include "penstock/verify/verify.h"
+#include "penstock/verify/values.h"
 
 namespace penstock::verify {
 

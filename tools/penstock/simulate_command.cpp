@@ -77,11 +77,10 @@ std::string config_of(const schedule::Schedule& schedule) {
 /// Times that are too large stay at the largest number: nothing follows from them.
 simulate::Result checked(simulate::Result result) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  if (result.schedule_ns == kMost || result.makespan_ns == kMost) {
+  if (result.makespan_ns == kMost) {
     throw ConfigError(
         "the simulated time passes 2^63 ns (292 years), which cannot be counted; expected a "
-        "shorter "
-        "run: shorter times, faster links, fewer micro-batches, rarer failures");
+        "shorter run: shorter times, faster links, fewer micro-batches");
   }
   return result;
 }
@@ -135,23 +134,15 @@ Json json_of(const SimulateOptions& options, const Run& run) {
       {"config", run.config},
       {"workers", result.peak_memory_bytes.size()},
       {"actions", result.num_actions},
-      {"schedule_ns", result.schedule_ns},
-      {"useful_share", result.useful_share},
-      {"failures", result.num_failures},
-      {"redone_ns", result.redone_ns},
-      {"down_ns", result.down_ns},
-      {"cost", result.cost},
-      {"cost_per_sample", result.cost_per_sample},
       {"seed", options.seed}};
 }
 
-/// How far a run may be from what is simulated here. What the user makes of it, stragglers, spread
-/// or failures, nobody has measured.
+/// How far a run may be from what is simulated here. What the user makes of it, stragglers or a
+/// spread, nobody has measured.
 std::optional<plan::Interval> interval_of(const SimulateOptions& options, const plan::Plan& plan,
                                           const simulate::Result& result) {
-  const bool is_changed = !options.stragglers.empty() || options.compute_spread > 0 ||
-                          !options.mtbf.empty() || options.checkpoint_every > 0 ||
-                          options.overlap > 0;
+  const bool is_changed =
+      !options.stragglers.empty() || options.compute_spread > 0 || options.overlap > 0;
   if (is_changed) return std::nullopt;
   return simulate::expected_interval(plan, result.throughput_samples_per_s);
 }
@@ -168,29 +159,16 @@ std::string shown_config(const Run& run) {
 
 std::string text_of(const SimulateOptions& options, const Run& run) {
   const simulate::Result& result = run.result;
-  std::string text =
-      fmt::format("{} {}, {} of {}, {}\n", run.strategy, shown_config(run),
-                  report::plural(result.micro_batches, "micro-batch"),
-                  report::plural(run.micro_batch_size, "sample"),
-                  report::plural(result.num_actions, "action")) +
-      fmt::format(
-          "  makespan     {}\n  throughput   {} samples/s{}\n  idle         "
-          "{:.1f} %\n  peak memory  {} on one worker\n",
-          format_duration(result.makespan_ns), format_rate(result.throughput_samples_per_s),
-          run.interval ? ", " + run.interval->text() : "", 100 * result.idle_share,
-          format_bytes(run.peak_bytes()));
-  if (!options.mtbf.empty() || options.checkpoint_every > 0) {
-    text += fmt::format(
-        "  useful       {:.1f} % of the workers' time\n  failures     {}: {} of work done again, "
-        "{} down\n",
-        100 * result.useful_share, result.num_failures, format_duration(result.redone_ns),
-        format_duration(result.down_ns));
-  }
-  if (options.price_per_worker_hour > 0) {
-    text += fmt::format("  cost         {:.6g}, {:.6g} per sample\n", result.cost,
-                        result.cost_per_sample);
-  }
-  return text;
+  return fmt::format("{} {}, {} of {}, {}\n", run.strategy, shown_config(run),
+                     report::plural(result.micro_batches, "micro-batch"),
+                     report::plural(run.micro_batch_size, "sample"),
+                     report::plural(result.num_actions, "action")) +
+         fmt::format(
+             "  makespan     {}\n  throughput   {} samples/s{}\n  idle         "
+             "{:.1f} %\n  peak memory  {} on one worker\n",
+             format_duration(result.makespan_ns), format_rate(result.throughput_samples_per_s),
+             run.interval ? ", " + run.interval->text() : "", 100 * result.idle_share,
+             format_bytes(run.peak_bytes()));
 }
 
 int run_simulate(const SimulateOptions& options) {
@@ -238,7 +216,7 @@ Command simulate_command(CLI::App& parent) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* app = parent.add_subcommand("simulate",
                                         "Run a plan or a schedule in simulated time: throughput, "
-                                        "idle share, memory, failures, cost, timeline");
+                                        "idle share, memory, timeline");
   add_simulate_options(*app, *options);
   add_common(*app, *options);
   return {app, [options]() { return run_simulate(*options); }};

@@ -11,7 +11,6 @@
 
 #include "penstock/profile/profile.h"
 #include "penstock/util/error.h"
-#include "penstock/util/units.h"
 #include "tools/penstock/output_files.h"
 #include "tools/penstock/precision_option.h"
 
@@ -22,10 +21,6 @@ namespace {
 bool read_number(std::string_view text, double& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size();
-}
-
-int64_t duration_of(const std::string& option, const std::string& text) {
-  return text.empty() ? 0 : parse_option(option, text, parse_duration);
 }
 
 using StagePairs = std::set<std::pair<int32_t, int32_t>>;
@@ -101,18 +96,6 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
                  "Share of the workers that are slower, and by which factor: 5%x2");
   app.add_option("--compute-spread", options.compute_spread,
                  "Log-normal spread of each computation's time: sigma of the logarithm");
-  app.add_option(
-      "--mtbf", options.mtbf,
-      "Mean time between failures of one worker, e.g. 1000h; a failure stops all workers");
-  app.add_option("--restart", options.restart,
-                 "Time from a failure until all workers run again, e.g. 5min");
-  app.add_option("--checkpoint-every", options.checkpoint_every,
-                 "Optimiser steps between checkpoints (default: none, a failure restarts the run "
-                 "from the beginning)");
-  app.add_option("--checkpoint-cost", options.checkpoint_cost,
-                 "Time each worker pauses for a checkpoint, e.g. 10s");
-  app.add_option("--price-per-worker-hour", options.price_per_worker_hour,
-                 "Price of one worker per hour, in any currency, for the cost per sample");
   app.add_option("--trace", options.trace,
                  "Write a Chrome/Perfetto trace to this file (up to a million actions)");
   app.add_option("--html", options.html,
@@ -165,21 +148,6 @@ simulate::Options run_options(const SimulateOptions& options) {
   if (!options.stragglers.empty())
     run.stragglers = parse_option("--stragglers", options.stragglers, parse_stragglers);
   run.compute_spread = options.compute_spread;
-  run.price_per_worker_hour = options.price_per_worker_hour;
-  run.failures = {.worker_mtbf_ns = duration_of("--mtbf", options.mtbf),
-                  .restart_ns = duration_of("--restart", options.restart),
-                  .checkpoint_every = options.checkpoint_every,
-                  .checkpoint_ns = duration_of("--checkpoint-cost", options.checkpoint_cost)};
-  if (!options.mtbf.empty() && run.failures.worker_mtbf_ns == 0)
-    throw ConfigError("--mtbf must be above 0; leave it out if nothing fails");
-  if (!options.restart.empty() && options.mtbf.empty())
-    throw ConfigError("--restart says how long a failure lasts: it needs --mtbf");
-  if (options.checkpoint_every < 0) {
-    throw ConfigError(
-        fmt::format("--checkpoint-every must be at least 0, found {}", options.checkpoint_every));
-  }
-  if (!options.checkpoint_cost.empty() && options.checkpoint_every == 0)
-    throw ConfigError("--checkpoint-cost needs --checkpoint-every");
   return run;
 }
 

@@ -20,11 +20,6 @@ struct SimulateOptions : CommonOptions {
   int64_t mini_batches = 64;
   std::string stragglers;
   double compute_spread = 0;
-  std::string mtbf;
-  std::string restart;
-  int64_t checkpoint_every = 0;
-  std::string checkpoint_cost;
-  double price_per_worker_hour = 0;
   int64_t credits = -1;  ///< -1: as many as are needed
   double overlap = 0;
   std::string trace;

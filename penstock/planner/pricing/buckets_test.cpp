@@ -41,7 +41,7 @@ plan::Plan data_parallel(const profile::Profile& profile, const cluster::Cluster
 }
 
 int64_t simulated_ns(const plan::Plan& plan, int64_t steps) {
-  return simulate::simulate_plan(plan, steps, {}).schedule_ns;
+  return simulate::simulate_plan(plan, steps, {}).makespan_ns;
 }
 
 TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
@@ -113,7 +113,7 @@ TEST(SumWaitProperty, ANormLetsTheBackwardPassHideSumsAlone) {
           .replicas = {2}, .micro_batches = 2 * count, .accumulate = 2, .global_norm = true};
       return simulate::PlannedSchedule(plan.strategy, shape, {})
           .simulate(simulate::costs_of(plan), {})
-          .schedule_ns;
+          .makespan_ns;
     };
     ASSERT_EQ(steps(5) - steps(4), stage.compute_ns() + stage.step_ns +
                                        sum_wait_ns(stage, SumsAreTaken::InSync) +
@@ -156,7 +156,7 @@ TEST(Buckets, AreNotThereWhereWorkersWaitForSums) {
         .replicas = {2}, .micro_batches = 2 * count, .accumulate = 2};
     return simulate::PlannedSchedule(waiting.strategy, shape, {})
         .simulate(simulate::costs_of(waiting), {})
-        .schedule_ns;
+        .makespan_ns;
   };
   EXPECT_EQ(steps(5) - steps(4), stage.compute_ns() + stage.sync_ns + stage.step_ns);
 }

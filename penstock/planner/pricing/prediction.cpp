@@ -119,7 +119,7 @@ struct Outcome {
 };
 
 Outcome outcome_of(simulate::Result result) {
-  return {static_cast<double>(result.schedule_ns), result.idle_share,
+  return {static_cast<double>(result.makespan_ns), result.idle_share,
           std::move(result.peak_memory_bytes)};
 }
 

@@ -43,7 +43,7 @@ TEST(RoundTrip, OfOneMicroBatchIsTheStep) {
     // 12 us forward, twice that back; 4 us and 2 us on the wire, 100 ns of latency, there and back.
     const int64_t expected = 36'000 + 2 * (4'100 + 2'100);
     EXPECT_EQ(round_trip_ns(cluster::Topology(cluster), *plan), expected);
-    EXPECT_EQ(simulate::simulate_plan(*plan, 5, {}).schedule_ns, 5 * expected);
+    EXPECT_EQ(simulate::simulate_plan(*plan, 5, {}).makespan_ns, 5 * expected);
   }
 }
 
@@ -57,7 +57,7 @@ TEST(RoundTrip, LeavesOutTheWeightsGradientsOfASplitBackwardPass) {
   ASSERT_EQ(plan->stages.size(), 2U);
   EXPECT_EQ(round_trip_ns(cluster::Topology(cluster), *plan), 24'000 - 6'000 + 2 * 4'000);
   // The first stage ends with its weights' gradient.
-  EXPECT_EQ(simulate::simulate_plan(*plan, 1, {}).schedule_ns, 24'000 - 4'000 + 2 * 4'000);
+  EXPECT_EQ(simulate::simulate_plan(*plan, 1, {}).makespan_ns, 24'000 - 4'000 + 2 * 4'000);
 }
 
 TEST(RoundTrip, NoStepOfAnyKindIsShorter) {
@@ -73,7 +73,7 @@ TEST(RoundTrip, NoStepOfAnyKindIsShorter) {
     if (!plan) continue;
     constexpr int64_t kSteps = 3;
     const int64_t least_ns = kSteps * round_trip_ns(cluster::Topology(cluster), *plan);
-    const int64_t ns = simulate::simulate_plan(*plan, kSteps, {}).schedule_ns;
+    const int64_t ns = simulate::simulate_plan(*plan, kSteps, {}).makespan_ns;
     EXPECT_LE(least_ns, ns) << trial << ": " << to_string(strategy) << " " << plan->config();
     ++compared;
     if (2 * least_ns > ns) ++close;

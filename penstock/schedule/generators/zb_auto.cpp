@@ -5,7 +5,7 @@
 #include "penstock/schedule/generators/cost_order.h"
 #include "penstock/schedule/generators/eager_one_f_one_b.h"
 #include "penstock/schedule/generators/gpipe.h"
-#include "penstock/schedule/generators/model_parallel.h"
+#include "penstock/schedule/generators/one_at_a_time.h"
 #include "penstock/schedule/generators/one_f_one_b_flush.h"
 #include "penstock/schedule/generators/zb_h1.h"
 #include "penstock/schedule/generators/zb_h2.h"

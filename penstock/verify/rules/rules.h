@@ -3,7 +3,10 @@
 // breaks it. All are linear in the number of actions.
 #pragma once
 
+#include <cstdint>
+
 #include "penstock/verify/facts.h"
+#include "penstock/verify/values.h"
 #include "penstock/verify/violation_list.h"
 
 namespace penstock::verify {

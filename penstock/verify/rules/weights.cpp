@@ -78,7 +78,8 @@ class VersionWalk {
     }
   }
 
-  /// The version by the policy's formula; also notes what later actions need.
+  /// The version by the policy's formula; also notes what later actions need. A copy on purpose of
+  /// the rule in schedule/weight_versions.cpp: a mistake there must not hide itself here.
   int64_t prescribed(const Action& action, int64_t steps) {
     if (facts_.forward_only) return 0;
     switch (facts_.schedule.shape.policy) {
