@@ -99,7 +99,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void lose(const std::string& why);
   void put(const FrameHeader& header, Bytes behind = {});
   void write();
-  void after_write(size_t payload);
   void make_ready(Outgoing outgoing);
   /// The next piece of the transfer as buffers to write.
   void add_piece(Outgoing& outgoing);
@@ -107,7 +106,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void read();
   /// The connection is readable when that many bytes are there.
   void read_at_least(size_t bytes);
-  void on_read(size_t bytes);
   /// Uses what lies in input_; false when a frame is not whole yet.
   bool take_frame();
   void on_frame(const FrameHeader& header, Bytes behind);

@@ -21,38 +21,15 @@ Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text));
 
 }  // namespace
 
-std::string Offer::encode() const {
-  WireWriter out;
-  out.put(urgency);
-  out.put(seal_address);
-  out.put(seal);
-  out.list(sizes);
-  out.list(addresses);
-  return out.take();
-}
-
-Offer Offer::decode(std::string_view text) {
-  WireReader in(text);
-  Offer offer;
-  offer.urgency = in.get<int32_t>();
-  offer.seal_address = in.get<uint64_t>();
-  offer.seal = in.get<uint64_t>();
-  offer.sizes = in.list<uint64_t>();
-  offer.addresses = in.list<uint64_t>();
-  if (offer.addresses.size() != offer.sizes.size())
-    throw TransportError("sent an offer of parts without addresses");
-  return offer;
-}
-
 // ---- who reads whom
 
 void Peer::introduce() {
-  const std::string card = own_card(nonce_).encode();
+  const std::string card = to_wire(own_card(nonce_));
   put({.kind = FrameKind::Process, .bytes = card.size()}, bytes_of(card));
 }
 
 void Peer::on_process(Bytes behind) {
-  const ProcessCard card = ProcessCard::decode(text_of(behind));
+  const ProcessCard card = from_wire<ProcessCard>(text_of(behind));
   const ProcessCard own = own_card(nonce_);
   if (!state_.same_host_memory || !is_same_host(own, card)) return;
   peer_card_ = card;
@@ -85,7 +62,7 @@ void Peer::offer(Outgoing outgoing) {
   }
   const Tag tag = outgoing.tag;
   offered_.insert_or_assign(tag, std::move(outgoing));
-  const std::string text = offer.encode();
+  const std::string text = to_wire(offer);
   put({.kind = FrameKind::Offer, .tag = tag, .bytes = text.size()}, bytes_of(text));
 }
 
@@ -119,7 +96,9 @@ void Peer::withdraw(Outgoing& outgoing) {
 
 void Peer::on_offer(const Tag& tag, Bytes behind) {
   if (!memory_) throw TransportError("offered memory that this rank does not read");
-  Offer offer = Offer::decode(text_of(behind));
+  auto offer = from_wire<Offer>(text_of(behind));
+  if (offer.addresses.size() != offer.sizes.size())
+    throw TransportError("sent an offer of parts without addresses");
   begin_message(tag, offer.sizes);
   const auto found = incoming_.find(tag);
   if (found == incoming_.end()) {
