@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "penstock/cluster/device_name.h"
+#include "penstock/net/fabric_kind.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
-#include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/output_files.h"
 #include "tools/penstock/precision_option.h"
 
@@ -149,7 +149,7 @@ void check(const TrainArguments& options) {
         "--cuda-graphs: graphs are those of GPUs, and all workers are on the CPU (--device {})",
         options.device));
   }
-  const bool by_nccl = parse_fabric(options.fabric) == FabricChoice::Nccl;
+  const bool by_nccl = net::parse_fabric(options.fabric) == net::FabricKind::Nccl;
   if (by_nccl && std::any_of(devices.begin(), devices.end(),
                              [](const cluster::DeviceName& device) { return device.is_cpu(); })) {
     throw ConfigError(fmt::format(

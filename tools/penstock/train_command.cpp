@@ -20,6 +20,7 @@
 #include "penstock/imported/import_model.h"
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/mixing.h"
+#include "penstock/net/fabric_kind.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
@@ -280,7 +281,7 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
     complete_request(options, model, is_first);
     if (job == nullptr)
       options.plan.between_gpus = level_between(options.devices, options.plan.workers);
-    options.plan.sums_wait = parse_fabric(options.fabric) == FabricChoice::Nccl;
+    options.plan.sums_wait = net::parse_fabric(options.fabric) == net::FabricKind::Nccl;
     return job == nullptr ? auto_plan(model, options.plan)
                           : auto_plan_together(*job, model, options.plan);
   }
@@ -611,7 +612,7 @@ int run(TrainArguments& options, const CLI::App& app) {
     job = Job::join({.command = "train",
                      .silence = milliseconds(options.silence_s),
                      .patience = milliseconds(options.patience_s),
-                     .fabric = parse_fabric(options.fabric),
+                     .fabric = net::parse_fabric(options.fabric),
                      .devices = devices,
                      .stop = &g_stop});
   } catch (const Error&) {

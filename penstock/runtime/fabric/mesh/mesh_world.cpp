@@ -5,20 +5,15 @@
 #include <fmt/format.h>
 
 #include "penstock/net/wire.h"
-#include "penstock/runtime/fabric/c10d/gloo.h"
 #include "penstock/runtime/fabric/mesh/mesh_fabric.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
-#include "penstock/runtime/fabric/mpi/mpi_carrier.h"
-#include "penstock/runtime/fabric/nccl/nccl_links.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime {
 
 namespace {
-
-constexpr std::chrono::minutes kCarrierPatience{1};
 
 /// Of runs without notes. A lost rank closes their transfers.
 class Quiet : public NoteReceiver {
@@ -112,36 +107,6 @@ model::Tensors MeshWorld::average(int replicas, const std::map<int, model::Tenso
 
 std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh) {
   return std::make_shared<MeshHub>(std::move(mesh));
-}
-
-void carry_by_gloo(MeshHub& hub, size_t smallest) {
-  const GlooSetup setup{
-      .rank = hub.rank(),
-      .ranks = hub.ranks(),
-      .address = hub.mesh().own_address(),
-      .put = [&hub](const std::string& key, const std::string& value) { hub.publish(key, value); },
-      .get =
-          [&hub](const std::string& key) {
-            Wait wait = wait_for(kCarrierPatience);
-            return hub.published(key, wait);
-          }};
-  if (hub.ranks() > 1) hub.mesh().carry_by(make_gloo_carrier(setup), smallest);
-}
-
-void link_by_nccl(MeshHub& hub) {
-  hub.link_by(make_nccl_links(
-      {.rank = hub.rank(),
-       .put = [&hub](const std::string& name, const std::string& text) { hub.publish(name, text); },
-       .get = [&hub](const std::string& name, Wait& wait) { return hub.published(name, wait); },
-       .check = [&hub] { hub.check_ranks(); },
-       .call = [&hub](int peer, const std::string& name) { hub.call(peer, name); },
-       .listen = [&hub](const std::string& name,
-                        std::function<void()> on_call) { hub.listen(name, std::move(on_call)); }}));
-}
-
-void carry_by_mpi(MeshHub& hub, const std::filesystem::path& module, size_t smallest) {
-  if (hub.ranks() > 1)
-    hub.mesh().carry_by(make_mpi_carrier(module, hub.rank(), hub.ranks()), smallest);
 }
 
 net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
