@@ -32,6 +32,16 @@ class WireWriter {
     put<uint64_t>(values.size());
     for (const T& value : values) put(value);
   }
+  /// Any of these.
+  template <class T>
+  void add(const T& value) {
+    if constexpr (std::is_trivially_copyable_v<T>)
+      put(value);
+    else if constexpr (std::is_convertible_v<const T&, std::string_view>)
+      text(value);
+    else
+      list(value);
+  }
   std::string take() { return std::move(out_); }
 
  private:
@@ -75,22 +85,20 @@ class WireReader {
   std::string_view in_;
 };
 
+/// Numbers, texts and lists of numbers, one behind the other.
+template <class... Values>
+std::string wire_text(const Values&... values) {
+  WireWriter out;
+  (out.add(values), ...);
+  return out.take();
+}
+
 /// A struct as text. Its members are numbers, texts and lists of numbers, and it names them once:
 /// `static auto members(auto& self) { return std::tie(self.pid, self.host); }`.
 template <class T>
 std::string to_wire(const T& value) {
-  WireWriter out;
-  const auto put = [&out](const auto& member) {
-    using Member = std::decay_t<decltype(member)>;
-    if constexpr (std::is_same_v<Member, std::string>)
-      out.text(member);
-    else if constexpr (std::is_trivially_copyable_v<Member>)
-      out.put(member);
-    else
-      out.list(member);
-  };
-  std::apply([&put](const auto&... members) { (put(members), ...); }, T::members(value));
-  return out.take();
+  return std::apply([](const auto&... members) { return wire_text(members...); },
+                    T::members(value));
 }
 
 /// What to_wire() wrote. Throws TransportError when the text is too short.
