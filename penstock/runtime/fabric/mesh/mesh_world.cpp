@@ -15,11 +15,23 @@ namespace penstock::runtime {
 
 namespace {
 
-/// Of runs without notes. A lost rank closes their transfers.
-class Quiet : public NoteReceiver {
+/// A run without notes. A lost rank closes its transfers.
+class QuietRun : public NoteReceiver {
  public:
+  explicit QuietRun(MeshHub& hub) : hub_(hub), number_(hub.next_run()) {
+    hub.begin_run(number_, *this);
+  }
+  ~QuietRun() override { hub_.end_run(number_); }
+  QuietRun(const QuietRun&) = delete;
+  QuietRun& operator=(const QuietRun&) = delete;
+
+  uint32_t number() const { return number_; }
   void on_note(int, const std::string&) override {}
   void on_lost(int, const std::string&) override {}
+
+ private:
+  MeshHub& hub_;
+  uint32_t number_;
 };
 
 class MeshWorld : public World {
@@ -65,13 +77,9 @@ class MeshWorld : public World {
 };
 
 std::unique_ptr<Fabric> MeshWorld::open(const RunSetup& setup, Wait& wait) {
-  const uint32_t number = hub_->next_run();
-  auto run = std::make_shared<MeshRun>(hub_, number, site_, setup);
-  // Ends the run when open() throws, too.
-  auto fabric = std::make_unique<MeshFabric>(hub_, number, run);
-  hub_->begin_run(number, run);
+  auto run = std::make_unique<MeshRun>(hub_, site_, setup);
   run->open(setup, wait);
-  return fabric;
+  return run;
 }
 
 model::Tensors MeshWorld::average(int replicas, const std::map<int, model::Tensors>& own,
@@ -111,20 +119,12 @@ std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh) {
 
 net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
                            std::chrono::milliseconds budget) {
-  const uint32_t run = hub.next_run();
-  hub.begin_run(run, std::make_shared<Quiet>());
-  const net::LinkRate rate = net::measure_link(hub.mesh(), run, peers, budget);
-  hub.end_run(run);
-  return rate;
+  return net::measure_link(hub.mesh(), QuietRun(hub).number(), peers, budget);
 }
 
 net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peers,
                                         const net::ExchangeLossOptions& options) {
-  const uint32_t run = hub.next_run();
-  hub.begin_run(run, std::make_shared<Quiet>());
-  const net::ExchangeLoss loss = net::measure_exchange_loss(hub.mesh(), run, peers, options);
-  hub.end_run(run);
-  return loss;
+  return net::measure_exchange_loss(hub.mesh(), QuietRun(hub).number(), peers, options);
 }
 
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
