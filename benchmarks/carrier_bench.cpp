@@ -12,6 +12,7 @@
 
 #include "benchmarks/mesh_messages.h"
 #include "penstock/launch/job_environment.h"
+#include "penstock/runtime/fabric/fabrics.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
 

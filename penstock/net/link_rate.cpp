@@ -15,8 +15,8 @@ constexpr size_t kRateBytes = 512 << 10;
 constexpr int kLatencySamples = 21;
 /// Messages on their way: while one is read the next one travels.
 constexpr int kRateAhead = 2;
-constexpr int kFewestRates = 3;
-constexpr int kMostRates = 4096;
+constexpr int kFewestMessages = 3;
+constexpr int kMostMessages = 4096;
 
 enum Channel : uint32_t { Latency, Bandwidth };
 
@@ -56,7 +56,8 @@ class Measuring {
     for (size_t i = 0; sends || receives; ++i) {
       if (sends) {
         if (i >= kRateAhead) messages_.wait(*outgoing[i - kRateAhead]);
-        const bool goes_on = i < kFewestRates || (Clock::now() - start < budget && i < kMostRates);
+        const bool goes_on =
+            i < kFewestMessages || (Clock::now() - start < budget && i < kMostMessages);
         outgoing.push_back(messages_.send(number(i), out_, goes_on ? kRateBytes : 0));
         sends = goes_on;
       }

@@ -49,7 +49,7 @@ void check_devices(const RunRequest& run) {
         "--cuda-graphs: graphs are those of GPUs, and all workers are on the CPU (--device {})",
         run.device));
   }
-  if (run.fabric == "nccl" && std::any_of(devices.begin(), devices.end(), is_cpu)) {
+  if (run.fabric == net::FabricKind::Nccl && std::any_of(devices.begin(), devices.end(), is_cpu)) {
     throw ConfigError(fmt::format(
         "--fabric nccl: NCCL moves the memory of GPUs, and workers are on the CPU (--device {}); "
         "take auto, tcp, gloo or mpi, or a GPU for every worker",

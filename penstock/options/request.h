@@ -12,6 +12,7 @@
 
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/net/fabric_kind.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
@@ -82,7 +83,7 @@ struct RunRequest {
   int threads = 1;  ///< per worker
   std::string device = "cpu";
   bool device_graphs = false;
-  std::string fabric = "auto";
+  net::FabricKind fabric = net::FabricKind::Auto;
   int64_t deadline_s = 300;
   double silence_s = 12;
   double patience_s = 60;

@@ -21,6 +21,11 @@ Named bad_samples(DataRequest& data) {
           [&data] { return data.bad_samples == BadSamples::Skip ? "skip" : "fatal"; }};
 }
 
+Named fabric(RunRequest& run) {
+  return {[&run](const std::string& name) { run.fabric = net::parse_fabric(name); },
+          [&run] { return net::to_string(run.fabric); }};
+}
+
 std::string without_job(const RunFacts& facts) {
   return facts.in_job ? "" : "this process is not a rank of a job of several";
 }
@@ -168,7 +173,7 @@ std::vector<Row> run_rows() {
         .help = "In a job: how many seconds ranks wait at the start until all have come",
         .idle = without_job},
        {.name = "--fabric",
-        .slot = at<&R::run, &RunRequest::fabric>,
+        .slot = [](R& r) -> Slot { return fabric(r.run); },
         .help = "In a job: what carries large messages between ranks: auto (connections, and the "
                 "memory of the same host), tcp (connections), gloo, mpi (started by mpirun), nccl "
                 "(between GPUs); local refuses a job of several ranks"},

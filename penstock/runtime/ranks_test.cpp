@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "penstock/runtime/fabric/faulty/faulty_world.h"
+#include "penstock/runtime/fabric/faulty/testing_faulty_world.h"
 #include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/test_support.h"

@@ -144,6 +144,20 @@ check_rooms() {
       else { stem = path; sub(/[.][a-z]+$/, "", stem); if ((folder, stem) in rank) room = stem }
       return (folder, room) in rank
     }
+    function look(folder, path, from) {
+      path = substr($1, length(folder) + 2)
+      if (!find(folder, path)) {
+        printf "penstock/%s:1: tests/tidy/rooms.txt has no room for it\n", $1
+        bad = 1
+        return
+      }
+      if (index($3, folder "/") != 1) return
+      from = room
+      if (!find(folder, substr($3, length(folder) + 2))) return
+      if (room == from || rank[folder, room] < rank[folder, from]) return
+      printf "penstock/%s:%s: %s may not include %s, of room %s\n", $1, $2, from, $3, room
+      bad = 1
+    }
     FNR == NR {
       if ($0 ~ /^#/ || NF == 0) next
       folder = $1; sub(":", "", folder); known[folder] = 1
@@ -153,20 +167,9 @@ check_rooms() {
       next
     }
     {
-      folder = $1; sub("/.*", "", folder)
-      if (!(folder in known)) next
-      path = substr($1, length(folder) + 2)
-      if (!find(folder, path)) {
-        printf "penstock/%s:1: tests/tidy/rooms.txt has no room for it\n", $1
-        bad = 1
-        next
-      }
-      if (index($3, folder "/") != 1) next
-      from = room; target = substr($3, length(folder) + 2)
-      if (!find(folder, target)) next
-      if (room == from || rank[folder, room] < rank[folder, from]) next
-      printf "penstock/%s:%s: %s may not include %s, of room %s\n", $1, $2, from, $3, room
-      bad = 1
+      for (end = 1; end < length($1); end++)
+        if (substr($1, end + 1, 1) == "/" && substr($1, 1, end) in known)
+          look(substr($1, 1, end))
     }
     END { exit bad }' "$root/tests/tidy/rooms.txt" - <<<"$all" || status=1
   # Headers in a circle.

@@ -72,6 +72,9 @@ expect offence rooms penstock/planner/plan_options.h '#include "penstock/planner
 expect offence rooms penstock/report/plan/a.cpp '#include "penstock/report/timeline/a.h"'
 expect clean rooms penstock/report/page/a.cpp '#include "penstock/report/plan/a.h"'
 expect clean rooms penstock/planner/cost/a_test.cpp '#include "penstock/planner/planner.h"'
+mkdir -p "$tree/penstock/runtime/fabric/local"
+expect offence rooms penstock/runtime/fabric/local/a.cpp \
+  '#include "penstock/runtime/fabric/mesh/a.h"'
 mkdir "$tree/penstock/planner/attic"
 expect offence rooms penstock/planner/attic/a.cpp '#include "penstock/planner/planner.h"'
 rmdir "$tree/penstock/planner/attic"

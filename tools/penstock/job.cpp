@@ -19,11 +19,11 @@
 #include "penstock/net/mesh.h"
 #include "penstock/net/wire.h"
 #include "penstock/probe/kernels.h"
+#include "penstock/runtime/fabric/fabrics.h"
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
-#include "tools/penstock/job_carrier.h"
 #include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
@@ -44,27 +44,26 @@ class MeshJob : public Job {
       : restart_(job.restart),
         servers_(job.servers),
         devices_(options.devices),
-        hub_(runtime::make_mesh_hub(
-            net::Mesh::connect({.rank = job.rank,
-                                .ranks = job.ranks,
-                                .address = job.address,
-                                .port = static_cast<uint16_t>(job.port),
-                                .token = job.token,
-                                .version = PENSTOCK_VERSION "/libtorch " TORCH_VERSION,
-                                .other_hosts = job.local_ranks < job.ranks,
-                                .patience = options.patience,
-                                .silence = options.silence,
-                                .failure_pipe = job.failure_pipe,
-                                .stop = options.stop,
-                                .same_host_memory = options.fabric == FabricChoice::Auto ||
-                                                    options.fabric == FabricChoice::Nccl}))) {
+        hub_(runtime::make_mesh_hub(net::Mesh::connect(
+            {.rank = job.rank,
+             .ranks = job.ranks,
+             .address = job.address,
+             .port = static_cast<uint16_t>(job.port),
+             .token = job.token,
+             .version = PENSTOCK_VERSION "/libtorch " TORCH_VERSION,
+             .other_hosts = job.local_ranks < job.ranks,
+             .patience = options.patience,
+             .silence = options.silence,
+             .failure_pipe = job.failure_pipe,
+             .stop = options.stop,
+             .same_host_memory = runtime::fabric_row(options.fabric).same_host_memory}))) {
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
     talk_ = runtime::make_mesh_world(hub_, one_each);
     // A carrier would wait for ranks that start none.
     check_same("command", options.command);
     check_same("--fabric", to_string(options.fabric));
-    start_carrier(*hub_, options.fabric);
+    runtime::fabric_row(options.fabric).start(*hub_);
     talk_ = runtime::make_mesh_world(hub_, one_each);
   }
 
@@ -236,10 +235,27 @@ void check_same_options(Job& job, const CLI::App& app) {
   }
 }
 
+namespace {
+
+/// Throws for a fabric that cannot be had; warns where it has no use.
+void check_fabric(net::FabricKind kind, const runtime::RankInJob& job) {
+  const runtime::FabricRow& row = runtime::fabric_row(kind);
+  if (const std::string why = row.obstacle(job); !why.empty())
+    throw ConfigError(fmt::format("--fabric {}: {}", to_string(kind), why));
+  if (job.ranks == 1 && row.only_between_ranks) {
+    std::cerr << fmt::format(
+        "warning: --fabric {} has no effect: this process is not a rank of a job of several\n",
+        to_string(kind));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Job> Job::join(const JobOptions& options) {
   const auto job = launch::own_job();
   if (job && !job->doubt.empty()) std::cerr << fmt::format("warning: {}\n", job->doubt);
-  check_fabric(options.fabric, job ? &*job : nullptr);
+  check_fabric(options.fabric, job ? runtime::RankInJob{job->rank, job->ranks, job->launcher}
+                                   : runtime::RankInJob{});
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (!job && servers != nullptr && std::string_view(servers) != "0") {
     std::cerr << fmt::format(

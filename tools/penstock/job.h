@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "penstock/cluster/device_name.h"
-#include "tools/penstock/fabric_choice.h"
+#include "penstock/net/fabric_kind.h"
 #include "tools/penstock/job_links.h"
 
 namespace CLI {
@@ -32,7 +32,7 @@ struct JobOptions {
   std::string command = {};                    ///< "train"; all ranks must have the same
   std::chrono::milliseconds silence{12'000};   ///< a rank that has been silent for longer is lost
   std::chrono::milliseconds patience{60'000};  ///< how long ranks wait for each other to come
-  FabricChoice fabric = FabricChoice::Auto;
+  net::FabricKind fabric = net::FabricKind::Auto;
   /// That this rank's workers are dealt to; none: the CPU.
   std::vector<cluster::DeviceName> devices = {};
   /// Ends the waiting for other ranks as soon as it is true. Null: nothing does.
@@ -44,7 +44,8 @@ class Job {
  public:
   /// Connects to the other ranks; blocks until all of them have come. Null when this process was
   /// not started by a launcher or is the job's only rank. Throws ConfigError (variables that make
-  /// no sense) and as net::Mesh::connect(), check_fabric() and start_carrier().
+  /// no sense, a fabric that this build or this job cannot have) and as net::Mesh::connect() and
+  /// FabricRow::start().
   static std::unique_ptr<Job> join(const JobOptions& options);
 
   virtual ~Job() = default;

@@ -1,6 +1,5 @@
 #include "tools/penstock/train_arguments.h"
 
-#include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/output_files.h"
 #include "tools/penstock/row_options.h"
 
@@ -15,7 +14,6 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& arguments) {
 void check(const TrainArguments& arguments) {
   const options::TrainRequest& request = arguments.request;
   options::check(request);
-  parse_fabric(request.run.fabric);
   check_outputs({{"--trace", request.output.trace},
                  {"--history", request.output.history},
                  {"--html", request.output.html}},

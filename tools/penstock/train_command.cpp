@@ -21,6 +21,7 @@
 #include "penstock/imported/import_model.h"
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/mixing.h"
+#include "penstock/net/fabric_kind.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
@@ -292,7 +293,7 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
     complete_request(options, model, is_first);
     if (job == nullptr)
       options.plan.between_gpus = level_between(options.devices, options.plan.workers);
-    options.plan.sums_wait = parse_fabric(options.request.run.fabric) == FabricChoice::Nccl;
+    options.plan.sums_wait = options.request.run.fabric == net::FabricKind::Nccl;
     return job == nullptr ? auto_plan(model, options.plan)
                           : auto_plan_together(*job, model, options.plan);
   }
@@ -645,7 +646,7 @@ int run_train(TrainArguments& options, const CLI::App& app) {
     job = Job::join({.command = "train",
                      .silence = milliseconds(options.request.run.silence_s),
                      .patience = milliseconds(options.request.run.patience_s),
-                     .fabric = parse_fabric(options.request.run.fabric),
+                     .fabric = options.request.run.fabric,
                      .devices = devices,
                      .stop = &g_stop});
   } catch (const Error&) {

@@ -16,10 +16,10 @@
 #include <thread>
 #include <vector>
 
+#include "penstock/net/fabric_kind.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
-#include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/profile_arguments.h"
 #include "tools/penstock/stream_arguments.h"
 #include "tools/penstock/train_arguments.h"
@@ -132,7 +132,7 @@ Command profile_command(CLI::App& parent, char** argv) {
 Command train_command(CLI::App& parent, char** argv) {
   return elsewhere<TrainArguments>(parent, argv, add_train, [](const TrainArguments& arguments) {
     check(arguments);
-    if (parse_fabric(arguments.request.run.fabric) != FabricChoice::Nccl) return;
+    if (arguments.request.run.fabric != net::FabricKind::Nccl) return;
     // A GPU that loads a program while it runs waits for transfers
     // that are under way, and the other rank for this one.
     setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);

@@ -306,7 +306,7 @@ void DeviceLinks::give_up() noexcept {
   }
 }
 
-LinkWatch::LinkWatch(DeviceLinks& links, Fabric& fabric)
+LinkWatch::LinkWatch(DeviceLinks& links, RunControl& fabric)
     : links_(links), thread_([&links, &fabric](const std::stop_token& stop) {
         std::mutex mutex;
         std::condition_variable_any changed;

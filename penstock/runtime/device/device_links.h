@@ -128,7 +128,7 @@ class DeviceLinks {
 /// a peer that is gone would wait for ever, and its worker with it. Looks a few times a second.
 class LinkWatch {
  public:
-  LinkWatch(DeviceLinks& links, Fabric& fabric);
+  LinkWatch(DeviceLinks& links, RunControl& fabric);
   ~LinkWatch();
 
  private:

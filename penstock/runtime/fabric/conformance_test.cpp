@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "penstock/runtime/fabric/c10d/gloo.h"
-#include "penstock/runtime/fabric/faulty/faulty_world.h"
+#include "penstock/runtime/fabric/faulty/testing_faulty_world.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/fabric/local/local_world.h"
 #include "penstock/runtime/fabric/mesh/testing_mesh_ranks.h"

@@ -22,21 +22,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <functional>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "penstock/model/layer.h"
 #include "penstock/plan/sync_precision.h"
-#include "penstock/runtime/fabric/message.h"
-#include "penstock/runtime/fabric/mini_batch_stats.h"
-#include "penstock/runtime/fabric/norm_exchange.h"
-#include "penstock/runtime/fabric/partials.h"
+#include "penstock/runtime/fabric/channels.h"
+#include "penstock/runtime/fabric/run_control.h"
 #include "penstock/runtime/fabric/site.h"
-#include "penstock/runtime/fabric/status_board.h"
-#include "penstock/runtime/fabric/wait.h"
+#include "penstock/runtime/fabric/sums.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock::runtime {
@@ -80,104 +74,9 @@ struct RunSetup {
   bool endless = false;
 };
 
-/// How a run ended; the same on every rank.
-struct RunOutcome {
-  /// Those that were run, in order. All workers have finished the same ones. Of an endless run:
-  /// none.
-  std::vector<MiniBatchStats> mini_batches;
-  int64_t num_mini_batches = 0;
-};
-
-/// The sum of a bucket over the replicas of its stage.
-struct BucketSum {
-  model::Tensors sums;  ///< must not be written to unless they are exclusive
-  /// When its last part was on this rank (steady_clock, ns), where sums travel while the workers
-  /// compute; otherwise 0.
-  int64_t complete_ns = 0;
-};
-
-/// One run. Thread-safe: the workers of the rank call it at the same time; calls for one worker
-/// come from one thread. Blocking calls return TimedOut at the deadline; then the run cannot go on.
-class Fabric {
- public:
-  virtual ~Fabric() = default;
-  Fabric() = default;
-  Fabric(const Fabric&) = delete;
-  Fabric& operator=(const Fabric&) = delete;
-
-  /// When the run began, on this rank's clock (steady_clock, ns): 0 of the timelines of all ranks.
-  virtual int64_t origin_ns() const = 0;
-
-  /// Hands a message over. Blocks while the channel (from worker to worker, per direction) is full.
-  /// The tensors must not be written to afterwards.
-  virtual WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) = 0;
-  /// Blocks until the message is there. The tensors must not be written to unless they are
-  /// exclusive. Order and number are those of send(); undefined tensors arrive undefined.
-  virtual WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) = 0;
-
-  // The sums over the replicas of a stage, bucket by bucket: the gradients of some consecutive
-  // weights. Under the method `ordered` (and every other one but `ring`) over the gradient groups
-  // of all replicas, ascending, so that results depend neither on timing nor on the transport nor
-  // on the number of replicas; undefined tensors count as zero and stay undefined if undefined
-  // everywhere. With 16 bits every group's gradients are rounded, and the sum once more
-  // (plan/sync_precision.h), also where replicas share memory.
-  //
-  // Under `asynchronous` what is summed are updates of weights (delayed_sum.h): one group per
-  // replica and round; a sum has what the replica lacks, without the parts of replicas that are up
-  // to `staleness` rounds behind. The group kLastUpdate, without tensors, ends the run's rounds.
-
-  /// The weight behind the last one of each bucket; the same on every rank.
-  virtual const std::vector<size_t>& bucket_ends(StageId stage) const = 0;
-  /// Whether the sums are added without the workers' help. Then finish_sum() may be left until the
-  /// sums are needed, and buckets may be started while the backward pass goes on; otherwise all
-  /// replicas must start and finish all buckets in their order, in SYNC.
-  virtual bool adds_in_background(StageId stage) const = 0;
-  /// Gives the replica's part of the next sum of a bucket: the partials of its weights, which must
-  /// be exclusive to the caller (GradientBuffer::take_exclusive) and are used up. Never blocks.
-  virtual void start_sum(StageId stage, int replica, size_t bucket, Partials partials) = 0;
-  /// The sum of a bucket that has been started. Blocks until all replicas have started it. To be
-  /// called before it is started again.
-  virtual WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
-                                Wait& wait) = 0;
-
-  // Where replicas share out the optimiser's state: the stepped weights, bucket by bucket. Each
-  // replica gathers every bucket once after each of its sums, in their order, and before it starts
-  // the bucket's next sum.
-
-  /// Gives the replica's share (weight_shares.h) of the bucket's weights, which these tensors hold:
-  /// contiguous float32, whose other parts are to be filled in. Never blocks.
-  virtual void start_gather(StageId stage, int replica, size_t bucket, model::Tensors weights) = 0;
-  /// Blocks until the tensors given to start_gather() have the shares of all replicas.
-  virtual WaitResult finish_gather(StageId stage, int replica, size_t bucket, Wait& wait) = 0;
-
-  /// Adds up tied gradients and the norm over all workers (norm_exchange.h). Blocks until every
-  /// worker of the job has called it. Between calls nothing of the share is kept.
-  virtual WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) = 0;
-
-  /// Whether the worker may begin the mini-batch. After an early stop no worker begins a later one
-  /// than any other has begun. Cheap; to be called when a worker meets a mini-batch for the first
-  /// time.
-  virtual bool begin(WorkerId worker, MiniBatchId mini_batch) = 0;
-
-  /// The loss of one micro-batch, from the stage that makes it. Those of a mini-batch are added up
-  /// in the order of its micro-batches.
-  virtual void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
-                      const MiniBatchStats& part) = 0;
-
-  /// Whether the run has failed, on whichever rank: for waits outside the fabric.
-  virtual bool failed() const = 0;
-  /// Keeps the first failure and closes the fabric on every rank. Never throws.
-  virtual void fail(std::exception_ptr failure) noexcept = 0;
-
-  /// What this rank's workers are doing; they note it themselves.
-  virtual StatusBoard& board() = 0;
-  /// One line per worker, of all ranks that can be reached: who waits for what, or what else it
-  /// does.
-  virtual std::string who_waits() = 0;
-
-  /// Ends the run on this rank, when all of its workers are done or have failed; blocks until the
-  /// other ranks have. Throws the first failure; TimeoutError when a rank does not answer.
-  virtual RunOutcome finish(Wait& wait) = 0;
-};
+/// One run: what its workers call. Thread-safe: the workers of the rank call it at the same time;
+/// calls for one worker come from one thread. Blocking calls return TimedOut at the deadline; then
+/// the run cannot go on. Who needs one part takes that part.
+class Fabric : public Channels, public Sums, public RunControl {};
 
 }  // namespace penstock::runtime

@@ -1,9 +1,16 @@
 #include "penstock/runtime/fabric/weight_shares.h"
 
-#include "penstock/runtime/fabric/mesh/bucket_results.h"
-#include "penstock/runtime/fabric/mesh/gradient_shards.h"
+#include <c10/util/accumulate.h>
+
+#include "penstock/runtime/fabric/gradient_shards.h"
 
 namespace penstock::runtime {
+
+std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes) {
+  std::vector<int64_t> numbers;
+  for (const model::Shape& shape : shapes) numbers.push_back(c10::multiply_integers(shape));
+  return numbers;
+}
 
 std::vector<double> even_shares(int replicas, int servers) {
   std::vector<double> shares(static_cast<size_t>(replicas), 1.0);

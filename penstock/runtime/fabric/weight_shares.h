@@ -1,6 +1,6 @@
 // Which part of a stage's weights each of its replicas steps where they share out the optimiser's
 // state (ZeRO stage 1: Rajbhandari et al., SC 2020, section 5.1): about the same number of weights
-// for each, cut as the sums between ranks are (mesh/gradient_shards.h), so that a replica adds up
+// for each, cut as the sums between ranks are (gradient_shards.h), so that a replica adds up
 // just the gradients that it needs.
 //
 //   std::vector<WeightShare> shares = weight_shares(shapes, layer_ends, 2);
@@ -23,6 +23,9 @@ struct WeightRange {
 };
 /// By weight of the stage.
 using WeightShare = std::vector<WeightRange>;
+
+/// How many numbers each weight has.
+std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes);
 
 /// Per replica. Every number of every weight is in exactly one of them. `shapes` and `layer_ends`:
 /// as StageWeights has them. Pure.

@@ -1,6 +1,6 @@
 // Pipelines on fabrics that misbehave: the same bits where nothing is lost, an error in time
 // otherwise.
-#include "penstock/runtime/fabric/faulty/faulty_world.h"
+#include "penstock/runtime/fabric/faulty/testing_faulty_world.h"
 
 #include <gmock/gmock.h>
 

@@ -15,12 +15,6 @@
 
 namespace penstock::runtime {
 
-std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes) {
-  std::vector<int64_t> numbers;
-  for (const model::Shape& shape : shapes) numbers.push_back(c10::multiply_integers(shape));
-  return numbers;
-}
-
 at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range) {
   return gradient.view(-1).narrow(0, range.begin, range.length);
 }

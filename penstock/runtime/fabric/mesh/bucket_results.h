@@ -11,15 +11,13 @@
 #include "penstock/model/layer.h"
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/fabric.h"
-#include "penstock/runtime/fabric/mesh/gradient_shards.h"
+#include "penstock/runtime/fabric/gradient_shards.h"
 #include "penstock/runtime/fabric/wait.h"
 #include "penstock/util/mutex.h"
 #include "penstock/util/short_floats.h"
 
 namespace penstock::runtime {
 
-/// How many numbers each weight has.
-std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes);
 /// The numbers of a range, by reference.
 at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range);
 /// Where a message with these ranges is to go: into `places`, or memory of its own where there is

@@ -7,26 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "penstock/net/wire.h"
+#include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/fabric/failure.h"
-#include "penstock/runtime/fabric/forwarding.h"
-#include "penstock/runtime/fabric/local/local_fabric.h"
-#include "penstock/runtime/fabric/local/local_gather.h"
+#include "penstock/runtime/fabric/local/loss_collector.h"
+#include "penstock/runtime/fabric/local/tensor_exchange.h"
 #include "penstock/runtime/fabric/mesh/mesh_channels.h"
 #include "penstock/runtime/fabric/mesh/mesh_gate.h"
-#include "penstock/runtime/fabric/mesh/mesh_gather.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
-#include "penstock/runtime/fabric/mesh/mesh_norm.h"
-#include "penstock/runtime/fabric/mesh/stage_sum.h"
+#include "penstock/runtime/fabric/mesh/mesh_run_sums.h"
 
 namespace penstock::runtime {
 
 /// What the workers of this rank and the mesh's thread share. Thread-safe.
 class MeshRun : public Fabric, public NoteReceiver {
  public:
-  MeshRun(std::shared_ptr<MeshHub> hub, uint32_t run, Site site, const RunSetup& setup);
+  /// Takes the number of a run of the hub and begins it.
+  MeshRun(std::shared_ptr<MeshHub> hub, Site site, const RunSetup& setup);
   ~MeshRun() override;
 
-  /// After MeshHub::begin_run(): posts the first receives, and waits for all ranks.
+  /// Posts the first receives, and waits for all ranks.
   void open(const RunSetup& setup, Wait& wait);
 
   void on_note(int peer, const std::string& note) override;
@@ -36,14 +36,22 @@ class MeshRun : public Fabric, public NoteReceiver {
   WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override;
   WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override;
   const std::vector<size_t>& bucket_ends(StageId stage) const override {
-    return bucket_ends_[stage.index()];
+    return sums_->bucket_ends(stage);
   }
-  bool adds_in_background(StageId stage) const override { return sums_[stage.index()] != nullptr; }
-  void start_sum(StageId stage, int replica, size_t bucket, Partials partials) override;
+  bool adds_in_background(StageId stage) const override { return sums_->adds_in_background(stage); }
+  void start_sum(StageId stage, int replica, size_t bucket, Partials partials) override {
+    sums_->start_sum(stage, replica, bucket, std::move(partials));
+  }
   WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
-                        Wait& wait) override;
-  void start_gather(StageId stage, int replica, size_t bucket, model::Tensors weights) override;
-  WaitResult finish_gather(StageId stage, int replica, size_t bucket, Wait& wait) override;
+                        Wait& wait) override {
+    return sums_->finish_sum(stage, replica, bucket, sum, wait);
+  }
+  void start_gather(StageId stage, int replica, size_t bucket, model::Tensors weights) override {
+    sums_->start_gather(stage, replica, bucket, std::move(weights));
+  }
+  WaitResult finish_gather(StageId stage, int replica, size_t bucket, Wait& wait) override {
+    return sums_->finish_gather(stage, replica, bucket, wait);
+  }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId worker, MiniBatchId mini_batch) override;
   void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
@@ -66,12 +74,15 @@ class MeshRun : public Fabric, public NoteReceiver {
   /// Keeps the first failure and closes everything. False: there was one already.
   bool close(Failure failure, std::exception_ptr exception);
   void close_all();
-  void open_sums(const RunSetup& setup, uint32_t& next_channel);
   void check_same_run(const RunSetup& setup, Wait& wait);
   void on_done(int rank, int64_t started, const std::string& failure, const std::string& workers);
   void end_if_all_done() REQUIRES(mutex_);
   /// False at the deadline.
   bool wait_for_end(Wait& wait);
+  /// Tells rank 0 that this rank's workers have ended; returns what they did when the run failed.
+  std::string report_done();
+  void on_loss(net::WireReader& in);
+  void on_end(net::WireReader& in);
   std::string own_workers() const { return board_.report(site_.own_workers()); }
   std::string name_of(int rank) const;
 
@@ -88,14 +99,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   StopRound stop_round_;
   LossCollector losses_;  ///< on rank 0
   std::unique_ptr<MeshChannels> channels_;
-  std::vector<std::unique_ptr<LocalSum>> reduces_;  ///< stages whose replicas are all here
-  std::vector<std::shared_ptr<StageSum>> sums_;     ///< those whose replicas are on several ranks
-  std::vector<std::unique_ptr<LocalGather>> local_gathers_;  ///< of the former, where they gather
-  std::vector<std::shared_ptr<MeshGather>> gathers_;         ///< of the latter
-  std::vector<std::vector<size_t>> bucket_ends_;             ///< per stage
-  std::shared_ptr<SumService> service_;                      ///< while there are sums over ranks
-  std::shared_ptr<SendWindow> window_;                       ///< the same
-  std::unique_ptr<MeshNorm> norm_;
+  std::unique_ptr<MeshRunSums> sums_;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -110,18 +114,6 @@ class MeshRun : public Fabric, public NoteReceiver {
   int64_t last_started_ GUARDED_BY(mutex_) = -1;
   // On all:
   std::unique_ptr<Outcome> outcome_ GUARDED_BY(mutex_);
-};
-
-/// A rank's hold on its run, which ends with it.
-class MeshFabric : public ForwardingFabric {
- public:
-  MeshFabric(std::shared_ptr<MeshHub> hub, uint32_t run, std::shared_ptr<MeshRun> state)
-      : ForwardingFabric(std::move(state)), hub_(std::move(hub)), run_(run) {}
-  ~MeshFabric() override { hub_->end_run(run_); }
-
- private:
-  std::shared_ptr<MeshHub> hub_;
-  uint32_t run_;
 };
 
 }  // namespace penstock::runtime

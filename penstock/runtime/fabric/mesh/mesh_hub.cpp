@@ -53,18 +53,7 @@ void MeshHub::on_note(int peer, const std::string& note) {
     }
     case Note::Run: {
       const auto run = in.get<uint32_t>();
-      MutexLock delivery(delivery_);
-      std::shared_ptr<NoteReceiver> receiver;
-      {
-        MutexLock lock(mutex_);
-        if (run > run_) {
-          early_[run].emplace_back(peer, in.rest());
-          return;
-        }
-        if (run == run_) receiver = receiver_;
-      }
-      if (receiver) receiver->on_note(peer, std::string(in.rest()));
-      return;
+      return on_run_note(peer, run, std::string(in.rest()));
     }
     case Note::Name: {
       std::string name(in.text());
@@ -73,17 +62,32 @@ void MeshHub::on_note(int peer, const std::string& note) {
       changed_.notify_all();
       return;
     }
-    case Note::Call: {
-      const std::string name(in.rest());
-      MutexLock lock(calling_);
-      const auto listener = listeners_.find(name);
-      if (listener != listeners_.end())
-        listener->second();
-      else
-        ++early_calls_[name];
+    case Note::Call:
+      return on_call(std::string(in.rest()));
+  }
+}
+
+void MeshHub::on_run_note(int peer, uint32_t run, const std::string& note) {
+  MutexLock delivery(delivery_);
+  NoteReceiver* receiver = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (run > run_) {
+      early_[run].emplace_back(peer, note);
       return;
     }
+    if (run == run_) receiver = receiver_;
   }
+  if (receiver != nullptr) receiver->on_note(peer, note);
+}
+
+void MeshHub::on_call(const std::string& name) {
+  MutexLock lock(calling_);
+  const auto listener = listeners_.find(name);
+  if (listener != listeners_.end())
+    listener->second();
+  else
+    ++early_calls_[name];
 }
 
 void MeshHub::listen(const std::string& name, std::function<void()> on_call) {
@@ -117,14 +121,14 @@ void MeshHub::refuse_lost() {
 
 void MeshHub::on_lost(int peer, const std::string& why) {
   MutexLock delivery(delivery_);
-  std::shared_ptr<NoteReceiver> receiver;
+  NoteReceiver* receiver = nullptr;
   {
     MutexLock lock(mutex_);
     lost_[peer] = why;
     receiver = receiver_;
     changed_.notify_all();
   }
-  if (receiver) receiver->on_lost(peer, why);
+  if (receiver != nullptr) receiver->on_lost(peer, why);
 }
 
 void MeshHub::on_text(int peer, Round round, bool to_all, std::string text) {
@@ -253,27 +257,27 @@ uint32_t MeshHub::next_run() {
   return run_ + 1;
 }
 
-void MeshHub::begin_run(uint32_t run, const std::shared_ptr<NoteReceiver>& receiver) {
+void MeshHub::begin_run(uint32_t run, NoteReceiver& receiver) {
   MutexLock delivery(delivery_);
   std::vector<std::pair<int, std::string>> early;
   std::map<int, std::string> lost;
   {
     MutexLock lock(mutex_);
-    run_ = run;
-    receiver_ = receiver;
     early = std::move(early_[run]);
     early_.clear();
     lost = lost_;
+    run_ = run;
+    receiver_ = &receiver;
   }
-  for (const auto& [peer, note] : early) receiver->on_note(peer, note);
-  for (const auto& [peer, why] : lost) receiver->on_lost(peer, why);
+  for (const auto& [peer, note] : early) receiver.on_note(peer, note);
+  for (const auto& [peer, why] : lost) receiver.on_lost(peer, why);
 }
 
 void MeshHub::end_run(uint32_t run) {
   {
     MutexLock delivery(delivery_);
     MutexLock lock(mutex_);
-    if (run_ == run) receiver_.reset();
+    if (run_ == run) receiver_ = nullptr;
   }
   mesh_->close_run(run);
 }

@@ -65,8 +65,8 @@ class MeshHub {
 
   /// The number of the next run, the same on all ranks if they begin the same ones.
   uint32_t next_run();
-  /// Begins it. Notes that came early are handed over.
-  void begin_run(uint32_t run, const std::shared_ptr<NoteReceiver>& receiver);
+  /// Begins it. Notes that came early are handed over. The receiver must live until end_run().
+  void begin_run(uint32_t run, NoteReceiver& receiver);
   /// After this the receiver gets nothing any more.
   void end_run(uint32_t run);
   /// Sends a note to the same run of another rank.
@@ -81,6 +81,8 @@ class MeshHub {
   };
 
   void on_note(int peer, const std::string& note);
+  void on_run_note(int peer, uint32_t run, const std::string& note);
+  void on_call(const std::string& name);
   void on_lost(int peer, const std::string& why);
   std::vector<std::string> exchange(bool to_all, const std::string& text, Wait& wait, int channel);
   void on_text(int peer, Round round, bool to_all, std::string text);
@@ -107,7 +109,7 @@ class MeshHub {
   std::map<std::string, std::function<void()>> listeners_ GUARDED_BY(calling_);
   std::map<std::string, int> early_calls_ GUARDED_BY(calling_);
   uint32_t run_ GUARDED_BY(mutex_) = 0;
-  std::shared_ptr<NoteReceiver> receiver_ GUARDED_BY(mutex_);
+  NoteReceiver* receiver_ GUARDED_BY(mutex_) = nullptr;
   std::map<uint32_t, std::vector<std::pair<int, std::string>>> early_ GUARDED_BY(mutex_);
   /// Last, so that its thread ends before what it uses.
   std::unique_ptr<net::Mesh> mesh_;

@@ -5,12 +5,9 @@
 #include <fmt/format.h>
 
 #include "penstock/net/wire.h"
-#include "penstock/runtime/fabric/c10d/gloo.h"
 #include "penstock/runtime/fabric/mesh/mesh_fabric.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
-#include "penstock/runtime/fabric/mpi/mpi_carrier.h"
-#include "penstock/runtime/fabric/nccl/nccl_links.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -18,13 +15,23 @@ namespace penstock::runtime {
 
 namespace {
 
-constexpr std::chrono::minutes kCarrierPatience{1};
-
-/// Of runs without notes. A lost rank closes their transfers.
-class Quiet : public NoteReceiver {
+/// A run without notes. A lost rank closes its transfers.
+class QuietRun : public NoteReceiver {
  public:
+  explicit QuietRun(MeshHub& hub) : hub_(hub), number_(hub.next_run()) {
+    hub.begin_run(number_, *this);
+  }
+  ~QuietRun() override { hub_.end_run(number_); }
+  QuietRun(const QuietRun&) = delete;
+  QuietRun& operator=(const QuietRun&) = delete;
+
+  uint32_t number() const { return number_; }
   void on_note(int, const std::string&) override {}
   void on_lost(int, const std::string&) override {}
+
+ private:
+  MeshHub& hub_;
+  uint32_t number_;
 };
 
 class MeshWorld : public World {
@@ -70,13 +77,9 @@ class MeshWorld : public World {
 };
 
 std::unique_ptr<Fabric> MeshWorld::open(const RunSetup& setup, Wait& wait) {
-  const uint32_t number = hub_->next_run();
-  auto run = std::make_shared<MeshRun>(hub_, number, site_, setup);
-  // Ends the run when open() throws, too.
-  auto fabric = std::make_unique<MeshFabric>(hub_, number, run);
-  hub_->begin_run(number, run);
+  auto run = std::make_unique<MeshRun>(hub_, site_, setup);
   run->open(setup, wait);
-  return fabric;
+  return run;
 }
 
 model::Tensors MeshWorld::average(int replicas, const std::map<int, model::Tensors>& own,
@@ -114,52 +117,14 @@ std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh) {
   return std::make_shared<MeshHub>(std::move(mesh));
 }
 
-void carry_by_gloo(MeshHub& hub, size_t smallest) {
-  const GlooSetup setup{
-      .rank = hub.rank(),
-      .ranks = hub.ranks(),
-      .address = hub.mesh().own_address(),
-      .put = [&hub](const std::string& key, const std::string& value) { hub.publish(key, value); },
-      .get =
-          [&hub](const std::string& key) {
-            Wait wait = wait_for(kCarrierPatience);
-            return hub.published(key, wait);
-          }};
-  if (hub.ranks() > 1) hub.mesh().carry_by(make_gloo_carrier(setup), smallest);
-}
-
-void link_by_nccl(MeshHub& hub) {
-  hub.link_by(make_nccl_links(
-      {.rank = hub.rank(),
-       .put = [&hub](const std::string& name, const std::string& text) { hub.publish(name, text); },
-       .get = [&hub](const std::string& name, Wait& wait) { return hub.published(name, wait); },
-       .check = [&hub] { hub.check_ranks(); },
-       .call = [&hub](int peer, const std::string& name) { hub.call(peer, name); },
-       .listen = [&hub](const std::string& name,
-                        std::function<void()> on_call) { hub.listen(name, std::move(on_call)); }}));
-}
-
-void carry_by_mpi(MeshHub& hub, const std::filesystem::path& module, size_t smallest) {
-  if (hub.ranks() > 1)
-    hub.mesh().carry_by(make_mpi_carrier(module, hub.rank(), hub.ranks()), smallest);
-}
-
 net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
                            std::chrono::milliseconds budget) {
-  const uint32_t run = hub.next_run();
-  hub.begin_run(run, std::make_shared<Quiet>());
-  const net::LinkRate rate = net::measure_link(hub.mesh(), run, peers, budget);
-  hub.end_run(run);
-  return rate;
+  return net::measure_link(hub.mesh(), QuietRun(hub).number(), peers, budget);
 }
 
 net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peers,
                                         const net::ExchangeLossOptions& options) {
-  const uint32_t run = hub.next_run();
-  hub.begin_run(run, std::make_shared<Quiet>());
-  const net::ExchangeLoss loss = net::measure_exchange_loss(hub.mesh(), run, peers, options);
-  hub.end_run(run);
-  return loss;
+  return net::measure_exchange_loss(hub.mesh(), QuietRun(hub).number(), peers, options);
 }
 
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,

@@ -9,7 +9,6 @@
 // failures) go over rank 0. docs/fabrics.md says how many bytes each call sends.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,23 +22,8 @@ namespace penstock::runtime {
 
 class MeshHub;
 
-/// Bytes of the smallest part of a message for which a carrier is worth its steps.
-inline constexpr size_t kSmallestCarried = 64 << 10;
-
 /// Starts the mesh, which must not be started yet. Lives as long as a world that was made of it.
 std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh);
-
-/// The payload of large messages goes by Gloo from now on. Collective, between runs: blocks until
-/// all ranks are connected. Throws as make_gloo_carrier() (fabric/c10d/gloo.h).
-void carry_by_gloo(MeshHub& hub, size_t smallest = kSmallestCarried);
-/// Tensors between GPUs of different ranks go by NCCL from now on, past the memory of the hosts;
-/// every worker must have a GPU. All ranks call it, or none, between runs. Throws as
-/// make_nccl_links() (fabric/nccl/nccl_links.h).
-void link_by_nccl(MeshHub& hub);
-/// The same as carry_by_gloo() by MPI; `module` is the file of mpi/mpi_module.cpp. Throws as
-/// make_mpi_carrier() (fabric/mpi/mpi_carrier.h).
-void carry_by_mpi(MeshHub& hub, const std::filesystem::path& module,
-                  size_t smallest = kSmallestCarried);
 
 /// net::measure_link() over the hub's mesh, between runs. Collective.
 net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,

@@ -33,7 +33,6 @@ struct RawMessage {
   std::shared_ptr<model::Tensors> parts;  ///< bytes; undefined where left out
   std::shared_ptr<net::Transfer> transfer;
 
-  bool is_posted() const { return transfer != nullptr; }
   /// The first part.
   std::string_view head() const;
   /// Part i + 1 as a tensor of this type: [bytes / size of the type]; undefined where left out.

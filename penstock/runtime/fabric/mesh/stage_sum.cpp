@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
+#include "penstock/runtime/fabric/weight_shares.h"
 
 namespace penstock::runtime {
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "penstock/runtime/fabric/gradient_shards.h"
 #include "penstock/runtime/fabric/mesh/bucket_results.h"
-#include "penstock/runtime/fabric/mesh/gradient_shards.h"
 #include "penstock/runtime/fabric/mesh/stage_sum_setup.h"
 #include "penstock/runtime/fabric/partials.h"
 #include "penstock/runtime/fabric/wait.h"

@@ -8,7 +8,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/net/mesh.h"
-#include "penstock/runtime/fabric/mesh/gradient_shards.h"
+#include "penstock/runtime/fabric/gradient_shards.h"
 #include "penstock/runtime/fabric/mesh/send_window.h"
 #include "penstock/runtime/fabric/mesh/sum_service.h"
 #include "penstock/util/short_floats.h"

@@ -8,6 +8,7 @@
 
 #include "penstock/launch/free_port.h"
 #include "penstock/launch/job_environment.h"
+#include "penstock/runtime/fabric/fabrics.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/util/check.h"
 

@@ -36,7 +36,7 @@ std::string mpi_obstacle(const std::filesystem::path& module) {
   }
   if (!is_started_by_mpi()) {
     return "the ranks were not started by a launcher of MPI: start them with mpirun, or with srun "
-           "--mpi=pmix";
+           "and its PMIx";
   }
   return {};
 }

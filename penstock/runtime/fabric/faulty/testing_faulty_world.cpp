@@ -1,4 +1,4 @@
-#include "penstock/runtime/fabric/faulty/faulty_world.h"
+#include "penstock/runtime/fabric/faulty/testing_faulty_world.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "penstock/runtime/fabric/mesh/gradient_shards.h"
+#include "penstock/runtime/fabric/gradient_shards.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // How gradients are cut into buckets and shards.
-#include "penstock/runtime/fabric/mesh/gradient_shards.h"
+#include "penstock/runtime/fabric/gradient_shards.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
