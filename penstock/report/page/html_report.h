@@ -1,4 +1,5 @@
-// One page about a run: plan, timeline, memory, curves.
+// One page about a plan and, where there is one, its run: picture and tables of the plan, timeline,
+// memory, curves.
 //
 //   ReportInput input{.plan = plan, .timelines = {predicted, measured},
 //       .history = load_history("run.json")};
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "penstock/plan/plan.h"
+#include "penstock/plan/what_if_result.h"
 #include "penstock/report/page/history.h"
 #include "penstock/schedule/timeline.h"
 
@@ -25,6 +27,8 @@ struct ReportInput {
   std::optional<History> history = {};
   /// Predicted, per worker; empty: what the plan's stages say.
   std::vector<int64_t> peak_memory_bytes = {};
+  std::vector<plan::WhatIfResult> changes = {};  ///< what if; empty: not asked for
+  int64_t memory_limit_bytes = 0;  ///< per worker, what memory is held against; 0: the devices'
   std::vector<std::string> notes = {};  ///< shown at the top: what was left out and why
 };
 
@@ -38,9 +42,9 @@ std::string too_large_to_draw(const std::vector<schedule::Timeline>& timelines);
 
 /// A self-contained HTML page: no network, no library; light or dark as the viewer prefers, with a
 /// switch. Names are escaped, and its content security policy admits the page's own script only.
-/// The timeline is drawn by script; key numbers, tables, the plan's picture and the curves need
-/// none. docs/reports.md says how to read it. Throws ConfigError above the limits and for timelines
-/// that name stages which the plan lacks. O(actions log actions).
+/// Timeline and curves are drawn by script; key numbers, tables and the plan's picture need none.
+/// docs/reports.md says how to read it. Throws ConfigError above the limits and for timelines that
+/// name stages which the plan lacks. O(actions log actions).
 std::string html_report(const ReportInput& input);
 
 }  // namespace penstock::report
