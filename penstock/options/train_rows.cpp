@@ -3,6 +3,7 @@
 
 #include "penstock/model/zoo_names.h"
 #include "penstock/options/sections.h"
+#include "penstock/train/data/data_formats.h"
 #include "penstock/util/error.h"
 
 namespace penstock::options {
@@ -65,12 +66,7 @@ std::vector<Row> data_rows() {
       Section::Data, "data comes with the calls of fit and step",
       {{.name = "--data",
         .slot = at<&R::data, &DataRequest::name>,
-        .help = fmt::format("fashion-mnist; cifar10 or cifar100 (binary versions in "
-                            "--data-folder); synthetic; idx (four IDX files in --data-folder); a "
-                            "file: FILE.npz (arrays by name), FILE.npy (a row of tokens), FILE.txt "
-                            "(its bytes as tokens); or a folder with images in a folder per class "
-                            "(default: {})",
-                            kUsualData)},
+        .help = fmt::format("{} (default: {})", train::data_format_help(), kUsualData)},
        {.name = "--test-data",
         .slot = at<&R::data, &DataRequest::test_file>,
         .help = "File or folder with the test samples (default: those of --data, or a part of "
@@ -91,8 +87,7 @@ std::vector<Row> data_rows() {
         .most = kMaxThreads},
        {.name = "--data-folder",
         .slot = at<&R::data, &DataRequest::folder>,
-        .help = "Where the files are of idx, cifar10 and cifar100 (of fashion-mnist: Debian's "
-                "dataset-fashion-mnist)"},
+        .help = "The data folder of data sets that need one"},
        {.name = "--train-samples",
         .slot = at<&R::data, &DataRequest::train_samples>,
         .help = "Use only the first N training samples",

@@ -46,7 +46,5 @@ constexpr bool backward_reads_newest(WeightPolicy policy) {
 constexpr bool keeps_one_version(WeightPolicy policy) {
   return policy == WeightPolicy::Flush || backward_reads_newest(policy);
 }
-/// As backward_reads_newest(), by name; false for names of no policy.
-bool backward_reads_newest(std::string_view name);
 
 }  // namespace penstock::plan

@@ -33,8 +33,11 @@ void check_supports(Strategy strategy, WeightPolicy policy) {
 
 // The pipeline whose schedule can keep weights that way.
 Strategy pipeline_with(std::optional<WeightPolicy> policy) {
-  if (policy == WeightPolicy::Flush) return Strategy::OneFOneBFlush;
-  return policy == WeightPolicy::TwoBuffered ? Strategy::TwoBuffered : Strategy::OneFOneB;
+  if (!policy) return Strategy::OneFOneB;
+  for (const Strategy strategy : {Strategy::OneFOneBFlush, Strategy::TwoBuffered}) {
+    if (supports(strategy, *policy)) return strategy;
+  }
+  return Strategy::OneFOneB;
 }
 
 // Options that only some strategies have.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/schedule/timeline.h"
+#include "penstock/plan/weight_rules.h"
 #include "penstock/simulate/host_moves.h"
 #include "penstock/simulate/memory.h"
 #include "penstock/simulate/sources.h"
@@ -36,7 +37,7 @@ class Workers {
     for (size_t s = 0; s < costs.stages.size(); ++s) {
       stages_.emplace_back(costs.stages[s],
                            source.shape().recomputes(StageId{static_cast<int32_t>(s)}),
-                           source.shape().policy == schedule::WeightPolicy::Current);
+                           traits(source.shape().policy).newest_only);
     }
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));

@@ -13,7 +13,9 @@
 #   headers    every header has #pragma once
 #   columns    lines of code and documents have at most 100 columns, rows of tables 160
 #   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
-#   strategies nothing but plan/strategy.* compares a strategy by name or goes through them by case
+#   strategies nothing but plan/strategy.* compares a strategy by name or goes through them by case;
+#              the same of weight policies (but for the verifier's own copy) and of optimisers
+#   examples   code that a document shows as that of a file (<!-- code of FILE -->) stands there
 #   options    the library speaks of values: no string of penstock/ holds an option of the command
 #              line, but for penstock/options and the files of tests/tidy/option_strings.txt
 #   sentences  no sentence of README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ has more than 35
@@ -216,7 +218,7 @@ check_torch() {
   return "$status"
 }
 
-# The names stand in the rows of plan/strategy.cpp alone.
+# The names stand in the rows of plan/strategy.cpp alone; what a kind is stands in its row.
 check_strategies() {
   local names
   names="$(sed -nE 's/.*\.name = "([^"]+)".*/\1/p' penstock/plan/strategy.cpp | paste -sd '|')"
@@ -232,12 +234,34 @@ check_strategies() {
       sub(/(^|[ \t])\/\/.*/, "", code)
       if (code ~ ("[=!]=[ \t]*" text) || code ~ (text "(sv|s)?[ \t]*[=!]=") ||
           code ~ ("case[ \t]+" text) || code ~ ("strategy[A-Za-z_()]*[.](" parts ")[(]") ||
-          code ~ /case[ \t]+([a-z]+::)*Strategy::/) {
+          code ~ /case[ \t]+([a-z]+::)*(Strategy|OptimizerKind)::/ ||
+          (FILENAME !~ /^penstock\/verify\// && code ~ /case[ \t]+([a-z]+::)*WeightPolicy::/)) {
         printf "%s:%d: %s\n", FILENAME, FNR, $0
         found = 1
       }
     }
     END { exit found }' "${files[@]}"
+}
+
+check_examples() {
+  awk '
+    function stripped(line) { gsub(/^[ \t]+|[ \t]+$/, "", line); return line }
+    match($0, /<!-- code of [^ ]+ -->/) {
+      file = substr($0, RSTART + 13, RLENGTH - 17); next
+    }
+    file != "" && !inside && /^ *```cpp$/ { inside = 1; block = "\n"; at = FNR; next }
+    inside && /^ *```$/ {
+      text = "\n"
+      while ((getline line < file) > 0) text = text stripped(line) "\n"
+      close(file)
+      if (index(text, block) == 0) {
+        printf "%s:%d: this code is not in %s\n", FILENAME, at, file
+        bad = 1
+      }
+      inside = 0; file = ""; next
+    }
+    inside { block = block stripped($0) "\n" }
+    END { exit bad }' docs/*.md
 }
 
 check_headers() {
@@ -339,6 +363,7 @@ case "$check" in
   headers) check_headers ;;
   strategies) check_strategies ;;
   columns) check_columns ;;
+  examples) check_examples ;;
   options) check_options ;;
   sentences) check_sentences ;;
   budget) bash "$scripts/size.sh" --check "$root" ;;

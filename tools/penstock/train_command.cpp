@@ -33,7 +33,7 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/folder_lock.h"
 #include "penstock/train/data/data_digest.h"
-#include "penstock/train/data/file_data.h"
+#include "penstock/train/data/load_data.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/arithmetic.h"
@@ -447,7 +447,8 @@ int64_t threads_of(const train::TrainOptions& options) {
 train::DataSplit data_for(const model::Model& model, const options::TrainRequest& request) {
   const options::DataRequest& data = request.data;
   const std::string name = data.name.value_or(options::kUsualData);
-  if (!data.test_file.empty() && !train::is_data_file(name)) {
+  const train::DataFormatRow* const format = train::find_data_format(name);
+  if (!data.test_file.empty() && (format == nullptr || !format->is_own())) {
     throw ConfigError(
         fmt::format("--test-data is for training samples in a file, --data is {}", name));
   }

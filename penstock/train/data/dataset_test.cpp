@@ -1,4 +1,4 @@
-#include "penstock/train/data/dataset.h"
+#include "penstock/train/data/load_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
