@@ -111,11 +111,11 @@ void check_sharding(const PipelineOptions& options, size_t stages) {
         "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
         "them steps all weights by itself; choose another --sync, or leave out --shard-optimizer");
   }
-  if (options.compute != Precision::Float32) {
+  if (options.precision != Precision::Float32) {
     throw ConfigError(fmt::format(
         "the optimiser's state is shared out only where the model computes in float32, found {}; "
         "leave out --precision or --shard-optimizer",
-        to_string(options.compute)));
+        to_string(options.precision)));
   }
 }
 
@@ -232,22 +232,23 @@ void Pipeline::choose_precisions(const schedule::WorkerTable& table) {
   const bool has_cuda = std::any_of(devices.begin(), devices.end(),
                                     [](const at::Device& device) { return device.is_cuda(); });
   const bool has_workers = !world_->site().own_workers().empty();
-  if (options_.compute == Precision::Tf32 && !has_cuda && has_workers) {
+  if (options_.precision == Precision::Tf32 && !has_cuda && has_workers) {
     throw ConfigError(
         "precision tf32 is a mode of NVIDIA's GPUs, and the workers compute on CPUs: expected "
         "float32, bfloat16 or float16");
   }
   if (has_cuda) {
-    at::globalContext().setAllowTF32CuBLAS(options_.compute == Precision::Tf32);
-    at::globalContext().setAllowTF32CuDNN(options_.compute == Precision::Tf32);
+    at::globalContext().setAllowTF32CuBLAS(options_.precision == Precision::Tf32);
+    at::globalContext().setAllowTF32CuDNN(options_.precision == Precision::Tf32);
   }
   precisions_.resize(stage_of_layer_.size());
-  if (!is_short(options_.compute)) return;
+  if (!is_short(options_.precision)) return;
   std::map<at::DeviceType, std::vector<model::LayerPrecision>> found;
   for (size_t l = 0; l < stage_of_layer_.size(); ++l) {
     const at::Device device = memory_of_stage(stage_of_layer_[l], table);
     auto& precisions = found[device.type()];
-    if (precisions.empty()) precisions = model::layer_precisions(*model_, options_.compute, device);
+    if (precisions.empty())
+      precisions = model::layer_precisions(*model_, options_.precision, device);
     precisions_[l] = precisions[l];
   }
 }
@@ -262,7 +263,7 @@ at::Device Pipeline::memory_of_stage(StageId stage, const schedule::WorkerTable&
       throw ConfigError(fmt::format(
           "replicas of stage {} are on {} and {}, which compute different operations in {}: "
           "expected devices of one kind, or float32",
-          stage.value, found->str(), device.str(), to_string(options_.compute)));
+          stage.value, found->str(), device.str(), to_string(options_.precision)));
     }
     found = device;
   }
@@ -340,18 +341,18 @@ void Pipeline::check(const Schedule& schedule, const RunOptions& options) const 
     throw ConfigError(
         "clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
   }
-  if (scales_loss(options_.compute) && !shape.global_norm) {
+  if (scales_loss(options_.precision) && !shape.global_norm) {
     throw ConfigError(
         "float16 leaves out steps whose gradients are not finite, which all workers have to know: "
         "it "
         "needs a schedule with NORM (global_norm in its shape)");
   }
-  if (scales_loss(options_.compute) && options_.sync == plan::GradientSync::Asynchronous) {
+  if (scales_loss(options_.precision) && options_.sync == plan::GradientSync::Asynchronous) {
     throw ConfigError(
         "float16 leaves out steps, and replicas that sum asynchronously step each by itself: "
         "expected another --sync, or bfloat16");
   }
-  if (scales_loss(options_.compute) && shape.policy == schedule::WeightPolicy::Current) {
+  if (scales_loss(options_.precision) && shape.policy == schedule::WeightPolicy::Current) {
     throw ConfigError(
         "in float16 each micro-batch has a loss scale of its own, and under weights current its "
         "backward "
@@ -439,7 +440,7 @@ RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
   setup.stop = options.stop;
   setup.credits = options.credits;
   setup.sync = options_.sync;
-  setup.precision = options_.precision;
+  setup.gradient_precision = options_.gradient_precision;
   setup.staleness = options_.staleness;
   return setup;
 }
@@ -499,7 +500,7 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   const std::unique_ptr<Fabric> fabric = world_->open(setup, opening);
   RunContext context(schedule, source, options, *fabric);
   context.loss = options_.loss;
-  if (is_short(options_.compute)) {
+  if (is_short(options_.precision)) {
     context.loss = [this](const at::Tensor& output, const at::Tensor& targets,
                           const model::MiniBatchSize& mini_batch) {
       return options_.loss(model::as_float32(output), targets, mini_batch);
@@ -509,10 +510,10 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   context.stream = stream;
   context.gradient_groups = gradient_groups_;
   context.steps_before = steps_;
+  context.gradient_precision = options_.gradient_precision;
   context.precision = options_.precision;
-  context.compute = options_.compute;
   context.loss_scale = loss_scale_;
-  if (context.training && scales_loss(options_.compute)) {
+  if (context.training && scales_loss(options_.precision)) {
     const graph::ValueRef output = model_->graph().outputs().front();
     context.loss_versions = loss_versions(schedule, stage_of_layer_.at(output.layer.index()));
   }

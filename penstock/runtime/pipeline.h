@@ -55,12 +55,12 @@ struct PipelineOptions {
   plan::GradientSync sync = plan::GradientSync::Ordered;
   /// In which gradients travel between replicas (plan/sync_precision.h). Not `asynchronous` with 16
   /// bits.
-  FloatType precision = FloatType::Float32;
+  FloatType gradient_precision = FloatType::Float32;
   /// In which the layers compute; the stored weights and the sums of gradients are float32. Float16
   /// scales the loss and needs a schedule with NORM.
-  Precision compute = Precision::Float32;
-  /// By layer: whether gradients are rounded to `precision` although the stage has one replica, as
-  /// where it has several. For reference runs; empty: none.
+  Precision precision = Precision::Float32;
+  /// By layer: whether gradients are rounded to `gradient_precision` although the stage has one
+  /// replica, as where it has several. For reference runs; empty: none.
   std::vector<bool> rounded_layers = {};
   /// By stage: whether its replicas share out the optimiser's state (weight_shares.h), so that each
   /// keeps and steps its share of the weights only; the same weights bit for bit. Nothing to a

@@ -37,11 +37,11 @@ struct RunContext {
   bool training = true;
   model::Loss loss = model::make_loss({});  ///< PipelineOptions
   int64_t gradient_groups = 1;
-  int64_t steps_before = 0;                  ///< optimiser steps before the run
-  FloatType precision = FloatType::Float32;  ///< PipelineOptions
-  std::vector<bool> rounded_layers = {};     ///< PipelineOptions
-  /// PipelineOptions::compute.
-  Precision compute = Precision::Float32;
+  int64_t steps_before = 0;                           ///< optimiser steps before the run
+  FloatType gradient_precision = FloatType::Float32;  ///< PipelineOptions
+  std::vector<bool> rounded_layers = {};              ///< PipelineOptions
+  /// PipelineOptions::precision.
+  Precision precision = Precision::Float32;
   /// By micro-batch, the version of the weights that its loss is computed with; only where the loss
   /// is scaled.
   std::vector<int64_t> loss_versions = {};

@@ -24,7 +24,8 @@ namespace {
 /// By weight, whether the only replica of a stage rounds as several would.
 std::vector<bool> rounded_weights(const StageModule& module, int replicas, const RunContext& run) {
   std::vector<bool> weights;
-  if (replicas > 1 || run.rounded_layers.empty() || !is_short(run.precision)) return weights;
+  if (replicas > 1 || run.rounded_layers.empty() || !is_short(run.gradient_precision))
+    return weights;
   for (size_t l = 0; l < module.layers().size(); ++l)
     weights.resize(module.weight_offsets()[l + 1], run.rounded_layers[module.layers()[l].index()]);
   return weights;
@@ -39,7 +40,7 @@ Grouping grouping_of(const Replica& replica, const RunContext& run) {
           .micro_batches = run.endless != nullptr ? INT64_MAX : shape.micro_batches,
           .replica = replica.replica,
           .replicas = replicas,
-          .precision = run.precision,
+          .gradient_precision = run.gradient_precision,
           .rounded = rounded_weights(*replica.module, replicas, run)};
 }
 
@@ -79,7 +80,7 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
       offloads_(run.training && run.schedule.shape.offloads(replica.module->stage()) &&
                 !replica.device->is_host()),
       owns_inputs_(is_alone_on_device(run, replica.worker)),
-      channels_last_(model::lays_channels_last(replica.module->model(), run.compute,
+      channels_last_(model::lays_channels_last(replica.module->model(), run.precision,
                                                replica.device->compute().memory())),
       on_one_gpu_(run.is_on_one_gpu() && replica.device->compute().memory().is_cuda()),
       num_sources_(replica.module->source_stages().size()),
@@ -221,7 +222,7 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) {
                                              : std::move(ahead.mapped());
   for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i)
     record.inputs[i] = laid_out(
-        model::as_activation(batch.at(static_cast<size_t>(wanted[i].output)), run_.compute));
+        model::as_activation(batch.at(static_cast<size_t>(wanted[i].output)), run_.precision));
 }
 
 model::ForwardContext StageRun::forward_context(const Action& action) const {
@@ -668,7 +669,7 @@ void StageRun::make_ready(MiniBatchId mini_batch) {
   if (ready_) return;
   ready_ = sum_of(gradients_.front().take(mini_batch), module().weight_offsets().back());
   for (size_t w = 0; w < rounded_.size(); ++w) {
-    if (rounded_[w]) (*ready_)[w] = rounded(std::move((*ready_)[w]), run_.precision);
+    if (rounded_[w]) (*ready_)[w] = rounded(std::move((*ready_)[w]), run_.gradient_precision);
   }
   add_inner_ties();
 }

@@ -141,7 +141,7 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     if (std::set<int>(ranks.begin(), ranks.end()).size() == 1) {
       if (ranks.front() != site_.rank) continue;
       reduces_.back() = make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness,
-                                       setup.precision);
+                                       setup.gradient_precision);
       if (sharing != StateSharing::None) {
         local_gathers_.back() = std::make_unique<LocalGather>(
             weight_shares(weights.shapes, weights.layer_ends, replicas));
@@ -164,7 +164,7 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
                       .shapes = weights.shapes,
                       .bucket_ends = bucket_ends_.back(),
                       .most_numbers = servers_add ? kServerShardNumbers : kShardNumbers,
-                      .precision = setup.precision};
+                      .precision = setup.gradient_precision};
     if (sharing != StateSharing::None) {
       gathers_.back() = std::make_shared<MeshGather>(sum);
       next_channel += StageSum::channels(static_cast<size_t>(replicas));
@@ -203,7 +203,7 @@ void MeshRun::check_same_run(const RunSetup& setup, Wait& wait) {
       fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits, {} in {}",
                   setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
                   setup.schedule.shape.micro_batches, actions, setup.credits,
-                  plan::to_string(setup.sync), to_string(setup.precision)));
+                  plan::to_string(setup.sync), to_string(setup.gradient_precision)));
   out.put<int64_t>(steady_ns() + offset);
   const std::vector<std::string> texts = hub_->all_gather(out.take(), wait);
   net::WireReader first(texts.front());
