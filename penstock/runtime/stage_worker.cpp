@@ -86,8 +86,10 @@ int64_t StageWorker::peak_versions() const {
 
 std::vector<schedule::SumEvent> StageWorker::sum_events() const {
   std::vector<schedule::SumEvent> events;
-  for (const auto& stage : stages_)
-    events.insert(events.end(), stage->sum_events().begin(), stage->sum_events().end());
+  for (const auto& stage : stages_) {
+    const std::vector<schedule::SumEvent> own = stage->sums().events();
+    events.insert(events.end(), own.begin(), own.end());
+  }
   std::sort(events.begin(), events.end(),
             [](const auto& a, const auto& b) { return a.end_ns < b.end_ns; });
   for (size_t e = 1; e < events.size(); ++e)
@@ -133,9 +135,9 @@ void StageWorker::run_actions() {
     }
   }
   waiting_ns_ = 0;
-  for (const auto& held : stages_) held->complete();
-  for (const auto& held : stages_) held->catch_up();
-  for (const auto& held : stages_) held->report_losses(/*all=*/true);
+  for (const auto& held : stages_) held->sums().complete();
+  for (const auto& held : stages_) held->sums().catch_up();
+  for (const auto& held : stages_) held->losses().report(/*all=*/true);
   total_waiting_ns_ += waiting_ns_;
   if (!device_timeline_) return;
   // Also, what the device still does may fail.
@@ -184,7 +186,7 @@ void StageWorker::run_action(const Action& action) {
     // The loss of a stream's frame is known before the worker waits for the next one, and while the
     // device still has the backward pass to make.
     const bool knows_loss = run_.endless != nullptr && action.op == Op::Step;
-    for (const auto& held : stages_) held->report_losses(/*all=*/knows_loss);
+    for (const auto& held : stages_) held->losses().report(/*all=*/knows_loss);
     say_step(action);
     device_timeline_->take([this](const auto& event) { keep(event); }, /*all=*/false);
     return;
@@ -343,7 +345,7 @@ void StageWorker::execute(const Action& action) {
     case Op::RecvBackward:
       return receive(action);
     case Op::SyncGradients:
-      return held.sync(action);
+      return held.sums().sync(action);
     case Op::NormGradients:
       return norm(action);
     case Op::Step:
@@ -434,18 +436,18 @@ void StageWorker::receive(const Action& action) {
 
 void StageWorker::norm(const Action& action) {
   NormShare share{.worker = worker_, .mini_batch = action.mini_batch};
-  for (const auto& held : stages_) held->contribute(action.mini_batch, share);
+  for (const auto& held : stages_) held->norm().contribute(action.mini_batch, share);
   NormTotals totals;
   wait([&](Wait& limits) { return fabric_.combine(std::move(share), totals, limits); });
-  for (const auto& held : stages_) held->take_tied_sums(totals);
+  for (const auto& held : stages_) held->norm().take_tied_sums(action.mini_batch, totals);
   totals.tied_sums.clear();
   if (loss_scale_ && !loss_scale_->take(totals.norm)) {
-    for (const auto& held : stages_) held->skip_step();
+    for (const auto& held : stages_) held->norm().skip_step(action.mini_batch);
     return;
   }
   const double factor = clip_factor(totals.norm, run_.options.max_grad_norm);
   if (factor == 1) return;
-  for (const auto& held : stages_) held->scale_gradients(factor);
+  for (const auto& held : stages_) held->norm().scale_gradients(action.mini_batch, factor);
 }
 
 }  // namespace penstock::runtime

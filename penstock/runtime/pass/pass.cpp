@@ -1,0 +1,71 @@
+#include "penstock/runtime/pass/pass.h"
+
+#include <string>
+#include <utility>
+
+#include "penstock/runtime/pass/evaluation_pass.h"
+#include "penstock/runtime/pass/graph_pass.h"
+#include "penstock/runtime/pass/newest_pass.h"
+#include "penstock/runtime/pass/offloaded_pass.h"
+#include "penstock/runtime/pass/recomputed_pass.h"
+#include "penstock/runtime/pass/tape_pass.h"
+#include "penstock/runtime/sums/stage_sums.h"
+#include "penstock/util/check.h"
+
+namespace penstock::runtime {
+
+using schedule::Action;
+
+void Pass::recompute(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "is not recomputed");
+}
+
+void Pass::backward(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "has no backward pass");
+}
+
+void Pass::backward_inputs(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "has no backward pass in two parts");
+}
+
+void Pass::backward_weights(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "has no backward pass in two parts");
+}
+
+void Pass::receive(InFlight& record, StageId from, model::Tensors parts) {
+  record.gradients.receive(from, std::move(parts));
+}
+
+model::Tensors Pass::message(InFlight& record, StageId to) { return record.gradients.message(to); }
+
+namespace {
+
+std::unique_ptr<TapePass> make_tape_pass(const StageContext& context, StageSums& sums,
+                                         SegmentEnds ends) {
+  const schedule::ScheduleShape& shape = context.shape();
+  if (shape.policy == schedule::WeightPolicy::Current)
+    return std::make_unique<NewestPass>(context, sums, std::move(ends));
+  if (shape.recomputes(context.stage()))
+    return std::make_unique<RecomputedPass>(context, sums, std::move(ends));
+  if (shape.offloads(context.stage()) && !context.device().is_host())
+    return std::make_unique<OffloadedPass>(context, sums, std::move(ends));
+  return std::make_unique<TapePass>(context, sums, std::move(ends));
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> make_pass(const StageContext& context, StageSums& sums) {
+  if (!context.run.training) return std::make_unique<EvaluationPass>(context);
+  const bool splits = context.run.splits_backward[context.stage().index()];
+  std::unique_ptr<TapePass> by_tape = make_tape_pass(
+      context, sums, splits ? cut_everywhere(context.module()) : sums.segment_ends());
+  StageGraphs* const graphs = context.replica.graphs.get();
+  if (graphs == nullptr) return by_tape;
+  graphs->begin_run();
+  std::string obstacle = graph_obstacle(context);
+  if (!obstacle.empty()) graphs->refuse(std::move(obstacle));
+  if (!graphs->obstacle().empty()) return by_tape;
+  return std::make_unique<GraphPass>(context, sums, std::move(by_tape));
+}
+
+}  // namespace penstock::runtime
