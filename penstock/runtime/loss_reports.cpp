@@ -27,10 +27,10 @@ void LossReports::report(bool all) {
 }
 
 void LossReports::report(const Action& action, double loss_sum, int64_t correct) {
-  context_.run.fabric.report(action.mini_batch, action.micro_batch,
-                             {.loss_sum = loss_sum,
-                              .correct = correct,
-                              .samples = context_.run.source.samples(action.micro_batch)});
+  context_.fabric.report(action.mini_batch, action.micro_batch,
+                         {.loss_sum = loss_sum,
+                          .correct = correct,
+                          .samples = context_.run.source().samples(action.micro_batch)});
 }
 
 }  // namespace penstock::runtime

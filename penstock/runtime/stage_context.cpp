@@ -6,7 +6,7 @@ namespace penstock::runtime {
 
 model::ForwardContext StageContext::forward_context(const schedule::Action& action) const {
   return {.training = run.training,
-          .seed = run.source.seed(action.micro_batch),
+          .seed = run.source().seed(action.micro_batch),
           .device = device().compute().memory()};
 }
 
@@ -19,7 +19,7 @@ model::StepContext StageContext::step_context(int64_t step) const {
   // Steps that were left out have not moved the optimiser's averages.
   const int64_t skipped =
       loss_scale == nullptr ? run.loss_scale.skipped : loss_scale->state().skipped;
-  return {.learning_rate = run.options.learning_rate(number),
+  return {.learning_rate = run.options().learning_rate(number),
           .step = std::max<int64_t>(number + 1 - skipped, 1)};
 }
 

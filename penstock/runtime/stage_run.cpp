@@ -11,10 +11,10 @@ namespace penstock::runtime {
 
 using schedule::Action;
 
-StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
+StageRun::StageRun(Replica& replica, const Run& run, Fabric& fabric, Blocking block,
                    const LossScale* loss_scale)
-    : context_{replica, run, std::move(block), loss_scale},
-      channels_last_(model::lays_channels_last(replica.module->model(), run.precision,
+    : context_{replica, run, fabric, std::move(block), loss_scale},
+      channels_last_(model::lays_channels_last(replica.module->model(), run.pipeline.precision,
                                                replica.device->compute().memory())),
       losses_(context_),
       sums_(make_stage_sums(context_)),
@@ -39,11 +39,6 @@ void StageRun::drop_if_done(MicroBatchId micro_batch) {
   const InFlight& record = found->second;
   if (record.done && record.outputs_to_give == 0 && record.gradients_to_give == 0)
     in_flight_.erase(found);
-}
-
-void StageRun::end(MicroBatchId micro_batch, InFlight& record) {
-  record.done = true;
-  drop_if_done(micro_batch);
 }
 
 void StageRun::take_inputs(MicroBatchId micro_batch, StageId from, model::Tensors values) {
@@ -91,7 +86,7 @@ void StageRun::prefetch(MicroBatchId micro_batch) {
   WorkerDevice& device = context_.device();
   if (device.is_host() || wanted.empty() || !wanted.front().is_model_input()) return;
   const auto [entry, inserted] = prefetched_.try_emplace(micro_batch);
-  if (inserted) entry->second = device.to_device(context_.run.source.inputs(micro_batch));
+  if (inserted) entry->second = device.to_device(context_.run.source().inputs(micro_batch));
 }
 
 void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) {
@@ -99,11 +94,11 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) {
   if (wanted.empty() || !wanted.front().is_model_input()) return;
   auto ahead = prefetched_.extract(micro_batch);
   const model::Tensors batch =
-      ahead.empty() ? context_.device().to_device(context_.run.source.inputs(micro_batch))
+      ahead.empty() ? context_.device().to_device(context_.run.source().inputs(micro_batch))
                     : std::move(ahead.mapped());
   for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i) {
     record.inputs[i] = laid_out(model::as_activation(
-        batch.at(static_cast<size_t>(wanted[i].output)), context_.run.precision));
+        batch.at(static_cast<size_t>(wanted[i].output)), context_.run.pipeline.precision));
   }
 }
 
@@ -122,27 +117,27 @@ void StageRun::recompute(const Action& action) {
   pass_->recompute(action, in_flight(action.micro_batch));
 }
 
-InFlight& StageRun::ready_for_backward(const Action& action) {
-  InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "lacks gradients of micro-batch",
-                 action.micro_batch);
-  return record;
-}
-
 void StageRun::backward(const Action& action) {
-  InFlight& record = ready_for_backward(action);
+  InFlight& record = in_flight(action.micro_batch);
+  PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run B of micro-batch",
+                 action.micro_batch);
   pass_->backward(action, record);
-  end(action.micro_batch, record);
+  record.done = true;
+  drop_if_done(action.micro_batch);
 }
 
 void StageRun::backward_inputs(const Action& action) {
-  pass_->backward_inputs(action, ready_for_backward(action));
+  InFlight& record = in_flight(action.micro_batch);
+  PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run I of micro-batch",
+                 action.micro_batch);
+  pass_->backward_inputs(action, record);
 }
 
 void StageRun::backward_weights(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   pass_->backward_weights(action, record);
-  end(action.micro_batch, record);
+  record.done = true;
+  drop_if_done(action.micro_batch);
 }
 
 std::shared_ptr<HostStash> StageRun::offload(const Action& action) {

@@ -22,7 +22,7 @@ namespace penstock::runtime {
 class StageRun {
  public:
   /// `block`: what waits for sums. `loss_scale`: the worker's; null: the loss is not scaled.
-  StageRun(Replica& replica, const RunContext& run, Blocking block,
+  StageRun(Replica& replica, const Run& run, Fabric& fabric, Blocking block,
            const LossScale* loss_scale = nullptr);
 
   StageId stage() const { return context_.stage(); }
@@ -52,7 +52,6 @@ class StageRun {
 
   /// SYNC, and what comes of it.
   StageSums& sums() { return *sums_; }
-  const StageSums& sums() const { return *sums_; }
   /// NORM.
   NormPart& norm() { return norm_; }
   LossReports& losses() { return losses_; }
@@ -61,10 +60,6 @@ class StageRun {
  private:
   InFlight& in_flight(MicroBatchId micro_batch);
   void drop_if_done(MicroBatchId micro_batch);
-  /// Its gradients from later stages are there: B or I can run.
-  InFlight& ready_for_backward(const schedule::Action& action);
-  /// Nothing more will be computed of the micro-batch.
-  void end(MicroBatchId micro_batch, InFlight& record);
   void load_batch(MicroBatchId micro_batch, InFlight& record);
   /// Values as the stage's device computes them.
   at::Tensor laid_out(at::Tensor value) const {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "penstock/model/device/copies.h"
-#include "penstock/runtime/pass/evaluation_pass.h"
 
 namespace penstock::runtime {
 

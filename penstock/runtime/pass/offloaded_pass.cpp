@@ -13,7 +13,7 @@ namespace {
 
 /// Whether what arrives for the worker's stage is in memory that no other stage uses: between
 /// stages on one device of a process tensors go by reference.
-bool is_alone_on_device(const RunContext& run, WorkerId worker) {
+bool is_alone_on_device(const Run& run, WorkerId worker) {
   if (run.table.held_by(worker).size() > 1) return false;
   for (int32_t w = 0; w < run.table.num_workers(); ++w) {
     const WorkerId other{w};

@@ -1,15 +1,9 @@
 #include "penstock/runtime/pass/pass.h"
 
-#include <string>
+#include <ATen/core/grad_mode.h>
+
 #include <utility>
 
-#include "penstock/runtime/pass/evaluation_pass.h"
-#include "penstock/runtime/pass/graph_pass.h"
-#include "penstock/runtime/pass/newest_pass.h"
-#include "penstock/runtime/pass/offloaded_pass.h"
-#include "penstock/runtime/pass/recomputed_pass.h"
-#include "penstock/runtime/pass/tape_pass.h"
-#include "penstock/runtime/sums/stage_sums.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -38,34 +32,24 @@ void Pass::receive(InFlight& record, StageId from, model::Tensors parts) {
 
 model::Tensors Pass::message(InFlight& record, StageId to) { return record.gradients.message(to); }
 
-namespace {
-
-std::unique_ptr<TapePass> make_tape_pass(const StageContext& context, StageSums& sums,
-                                         SegmentEnds ends) {
-  const schedule::ScheduleShape& shape = context.shape();
-  if (shape.policy == schedule::WeightPolicy::Current)
-    return std::make_unique<NewestPass>(context, sums, std::move(ends));
-  if (shape.recomputes(context.stage()))
-    return std::make_unique<RecomputedPass>(context, sums, std::move(ends));
-  if (shape.offloads(context.stage()) && !context.device().is_host())
-    return std::make_unique<OffloadedPass>(context, sums, std::move(ends));
-  return std::make_unique<TapePass>(context, sums, std::move(ends));
+model::LossResult forward_without_tape(const StageContext& context, const schedule::Action& action,
+                                       InFlight& record, const BeforeLayer& before_layer) {
+  const at::NoGradGuard no_grad;
+  Replica& replica = context.replica;
+  record.outputs =
+      context.module().forward(replica.weights.at(action.version), replica.buffers, record.inputs,
+                               context.forward_context(action), before_layer);
+  if (!context.makes_output()) return {};
+  return context.run.loss(record.outputs[context.module().model_outputs().front()],
+                          context.targets(action.micro_batch),
+                          context.run.source().size_of(action.mini_batch));
 }
 
-}  // namespace
-
-std::unique_ptr<Pass> make_pass(const StageContext& context, StageSums& sums) {
-  if (!context.run.training) return std::make_unique<EvaluationPass>(context);
-  const bool splits = context.run.splits_backward[context.stage().index()];
-  std::unique_ptr<TapePass> by_tape = make_tape_pass(
-      context, sums, splits ? cut_everywhere(context.module()) : sums.segment_ends());
-  StageGraphs* const graphs = context.replica.graphs.get();
-  if (graphs == nullptr) return by_tape;
-  graphs->begin_run();
-  std::string obstacle = graph_obstacle(context);
-  if (!obstacle.empty()) graphs->refuse(std::move(obstacle));
-  if (!graphs->obstacle().empty()) return by_tape;
-  return std::make_unique<GraphPass>(context, sums, std::move(by_tape));
+model::LossResult EvaluationPass::forward(const schedule::Action& action, InFlight& record) {
+  model::LossResult loss = forward_without_tape(context_, action, record, {});
+  record.inputs.clear();
+  record.done = true;
+  return loss;
 }
 
 }  // namespace penstock::runtime

@@ -1,5 +1,5 @@
 // How a stage makes its forward and backward passes. The way is chosen once per run: without a
-// backward pass (evaluation_pass.h), by a tape of autograd (tape_pass.h), through the newest
+// backward pass (EvaluationPass), by a tape of autograd (tape_pass.h), through the newest
 // micro-batch (newest_pass.h), by graphs of the device (graph_pass.h). Internal to runtime.
 //
 //   std::unique_ptr<Pass> pass = make_pass(context, sums);
@@ -48,7 +48,23 @@ class Pass {
   virtual void load(InFlight&) {}
 };
 
-/// Of a stage for one run; keeps references.
+/// F without a tape: the record's outputs, and the loss where the stage makes the model's output.
+/// `before_layer`: as StageModule::forward() takes it.
+model::LossResult forward_without_tape(const StageContext& context, const schedule::Action& action,
+                                       InFlight& record, const BeforeLayer& before_layer);
+
+/// No dropout, no gradient, no change of buffers. A micro-batch is done after F.
+class EvaluationPass : public Pass {
+ public:
+  explicit EvaluationPass(const StageContext& context) : context_(context) {}
+
+  model::LossResult forward(const schedule::Action& action, InFlight& record) override;
+
+ private:
+  const StageContext& context_;
+};
+
+/// Of a stage for one run; keeps references. In make_pass.cpp.
 std::unique_ptr<Pass> make_pass(const StageContext& context, StageSums& sums);
 
 }  // namespace penstock::runtime

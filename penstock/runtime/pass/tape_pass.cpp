@@ -36,9 +36,9 @@ model::LossResult TapePass::record_tape(const Action& action, InFlight& record,
                                 context_.forward_context(action), before_layer);
   record.inputs.clear();
   if (!context_.makes_output() || !with_loss) return {};
-  const RunContext& run = context_.run;
+  const Run& run = context_.run;
   return tape.loss(run.loss, record.outputs, context_.targets(action.micro_batch),
-                   run.source.size_of(action.mini_batch),
+                   run.source().size_of(action.mini_batch),
                    context_.loss_scale_of(action.micro_batch));
 }
 
@@ -66,6 +66,25 @@ void TapePass::backward_weights(const Action& action, InFlight& record) {
                  action.micro_batch);
   sums_.add(action, [&](const StageTape::Made& made) { return tape->backward_weights(made); });
   tape.reset();
+}
+
+void RecomputedPass::begin(const Action&, InFlight& record, bool /*in_place*/) {
+  record.buffers = context_.replica.buffers;
+}
+
+model::LossResult RecomputedPass::run(const Action& action, InFlight& record,
+                                      const BeforeLayer& before_layer) {
+  return forward_without_tape(context_, action, record, before_layer);
+}
+
+void RecomputedPass::recompute(const Action& action, InFlight& record) {
+  PENSTOCK_CHECK(!record.inputs.empty() && record.outputs_to_give == 0, "stage", context_.stage(),
+                 "micro-batch", action.micro_batch);
+  // The replica's own buffers already include this micro-batch and later ones.
+  model::Tensors buffers = model::copies_of(record.buffers);
+  record.buffers.clear();
+  record_tape(action, record, buffers, {});
+  record.outputs.clear();
 }
 
 }  // namespace penstock::runtime

@@ -8,9 +8,8 @@
 
 namespace penstock::runtime {
 
-/// Its successors change what is kept for the backward pass: nothing but the inputs
-/// (recomputed_pass.h), the newest micro-batch (newest_pass.h), memory of the host
-/// (offloaded_pass.h).
+/// Its successors change what is kept for the backward pass: nothing but the inputs (below), the
+/// newest micro-batch (newest_pass.h), memory of the host (offloaded_pass.h).
 class TapePass : public Pass {
  public:
   /// `ends`: how the tapes are cut.
@@ -43,6 +42,20 @@ class TapePass : public Pass {
 
  private:
   SegmentEnds ends_;
+};
+
+/// Keeps only the inputs, and runs F again before B.
+/// Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+class RecomputedPass : public TapePass {
+ public:
+  using TapePass::TapePass;
+
+  void recompute(const schedule::Action& action, InFlight& record) override;
+  void begin(const schedule::Action& action, InFlight& record, bool in_place) override;
+
+ protected:
+  model::LossResult run(const schedule::Action& action, InFlight& record,
+                        const BeforeLayer& before_layer) override;
 };
 
 }  // namespace penstock::runtime

@@ -10,22 +10,22 @@ BucketSum BucketPath::wait_for(size_t bucket) {
   BucketSum sum;
   const auto scope = context_.device().enter_host();
   context_.block([&](Wait& wait) {
-    return context_.run.fabric.finish_sum(context_.stage(), context_.replica.replica, bucket, sum,
-                                          wait);
+    return context_.fabric.finish_sum(context_.stage(), context_.replica.replica, bucket, sum,
+                                      wait);
   });
   return sum;
 }
 
 FabricPath::FabricPath(const StageContext& context)
-    : BucketPath(context, context.run.fabric.bucket_ends(context.stage())),
-      in_background_(context.run.fabric.adds_in_background(context.stage())),
+    : BucketPath(context, context.fabric.bucket_ends(context.stage())),
+      in_background_(context.fabric.adds_in_background(context.stage())),
       given_(num_buckets()) {}
 
 void FabricPath::start(const schedule::SumEvent& given, Partials partials) {
   const auto bucket = static_cast<size_t>(given.bucket);
   given_[bucket] = given;
-  context_.run.fabric.start_sum(context_.stage(), context_.replica.replica, bucket,
-                                on_host(std::move(partials)));
+  context_.fabric.start_sum(context_.stage(), context_.replica.replica, bucket,
+                            on_host(std::move(partials)));
 }
 
 Partials FabricPath::on_host(Partials partials) {
@@ -46,7 +46,7 @@ Partials FabricPath::on_host(Partials partials) {
 Tensors FabricPath::finish(size_t bucket) {
   BucketSum sum = wait_for(bucket);
   const auto most =
-      static_cast<size_t>(std::max<int64_t>(context_.run.options.max_timeline_events, 0));
+      static_cast<size_t>(std::max<int64_t>(context_.run.options().max_timeline_events, 0));
   schedule::SumEvent given = std::exchange(given_[bucket], {});
   if (sum.complete_ns > 0 && given.start_ns > 0 && events_.size() < most) {
     given.end_ns = sum.complete_ns;
@@ -72,14 +72,13 @@ Tensors FabricPath::shares_on_host(size_t bucket, const Tensors& places) {
 void FabricPath::start_gather(size_t bucket) {
   Tensors places = context_.replica.weights.places(first_weight(bucket), num_weights(bucket));
   if (!context_.device().is_host()) places = shares_on_host(bucket, places);
-  context_.run.fabric.start_gather(context_.stage(), context_.replica.replica, bucket,
-                                   std::move(places));
+  context_.fabric.start_gather(context_.stage(), context_.replica.replica, bucket,
+                               std::move(places));
 }
 
 void FabricPath::finish_gather(size_t bucket) {
   context_.block([&](Wait& wait) {
-    return context_.run.fabric.finish_gather(context_.stage(), context_.replica.replica, bucket,
-                                             wait);
+    return context_.fabric.finish_gather(context_.stage(), context_.replica.replica, bucket, wait);
   });
   if (context_.device().is_host()) return;
   const Tensors places = context_.replica.weights.places(first_weight(bucket), num_weights(bucket));
@@ -100,11 +99,10 @@ DevicePath::DevicePath(const StageContext& context, ReplicaExchange& exchange,
 }
 
 void DevicePath::meet() {
-  context_.run.fabric.start_sum(context_.stage(), context_.replica.replica, 0, {});
+  context_.fabric.start_sum(context_.stage(), context_.replica.replica, 0, {});
   context_.block([&](Wait& wait) {
     BucketSum none;
-    return context_.run.fabric.finish_sum(context_.stage(), context_.replica.replica, 0, none,
-                                          wait);
+    return context_.fabric.finish_sum(context_.stage(), context_.replica.replica, 0, none, wait);
   });
 }
 
@@ -112,8 +110,8 @@ void DevicePath::start(const schedule::SumEvent& given, Partials partials) {
   // In the fabric, the numbers of a replica are its own group.
   const int replica = context_.replica.replica;
   at::Tensor numbers = sum_.start(given.mini_batch, std::move(partials));
-  context_.run.fabric.start_sum(context_.stage(), replica, static_cast<size_t>(given.bucket),
-                                {{replica, {std::move(numbers)}}});
+  context_.fabric.start_sum(context_.stage(), replica, static_cast<size_t>(given.bucket),
+                            {{replica, {std::move(numbers)}}});
 }
 
 Tensors DevicePath::finish(size_t bucket) { return sum_.finish(wait_for(bucket).sums.front()); }
@@ -124,7 +122,7 @@ void DevicePath::finish_gather(size_t) {
 
 std::unique_ptr<BucketPath> make_bucket_path(const StageContext& context,
                                              const Grouping& grouping) {
-  ReplicaExchange* const exchange = context.run.exchange_of(context.stage());
+  ReplicaExchange* const exchange = context.run.exchanges[context.stage().index()].get();
   if (exchange == nullptr) return std::make_unique<FabricPath>(context);
   return std::make_unique<DevicePath>(context, *exchange, grouping);
 }

@@ -1,16 +1,12 @@
 #include "penstock/runtime/sums/stage_sums.h"
 
-#include <cstdint>
 #include <utility>
 
 #include "penstock/runtime/ordered_sum.h"
-#include "penstock/runtime/sums/background_sums.h"
-#include "penstock/runtime/sums/bucket_path.h"
-#include "penstock/runtime/sums/replica_sums.h"
-#include "penstock/runtime/sums/sole_sums.h"
-#include "penstock/runtime/sums/step_rule.h"
 
 namespace penstock::runtime {
+
+using schedule::Action;
 
 void StageSums::add_inner_ties() {
   for (const std::vector<size_t>& group : context_.replica.ties->inside) {
@@ -20,51 +16,30 @@ void StageSums::add_inner_ties() {
   }
 }
 
-namespace {
+SoleSums::SoleSums(const StageContext& context, Grouping grouping)
+    : StageSums(context),
+      rounded_(grouping.rounded),
+      gradients_(context.module().weight_offsets().back(), grouping) {}
 
-/// By weight, whether the only replica of a stage rounds as several would.
-std::vector<bool> rounded_weights(const StageContext& context) {
-  const RunContext& run = context.run;
-  const StageModule& module = context.module();
-  std::vector<bool> weights;
-  if (context.num_replicas() > 1 || run.rounded_layers.empty() || !is_short(run.gradient_precision))
-    return weights;
-  for (size_t l = 0; l < module.layers().size(); ++l)
-    weights.resize(module.weight_offsets()[l + 1], run.rounded_layers[module.layers()[l].index()]);
-  return weights;
+void SoleSums::add(const Action& action, const Backward& backward) {
+  gradients_.add(action.micro_batch, backward(StageTape::Made()));
 }
 
-Grouping grouping_of(const StageContext& context) {
-  const RunContext& run = context.run;
-  const schedule::ScheduleShape& shape = context.shape();
-  const int replicas = context.num_replicas();
-  // Other policies do not promise equal bits: use the minimum number of groups.
-  return {.groups = shape.policy == schedule::WeightPolicy::Flush ? run.gradient_groups : replicas,
-          .accumulate = shape.accumulate,
-          .micro_batches = run.endless != nullptr ? INT64_MAX : shape.micro_batches,
-          .replica = context.replica.replica,
-          .replicas = replicas,
-          .gradient_precision = run.gradient_precision,
-          .rounded = rounded_weights(context)};
+Tensors& SoleSums::ready(MiniBatchId mini_batch) {
+  if (ready_) return *ready_;
+  ready_ = sum_of(gradients_.take(mini_batch), context_.module().weight_offsets().back());
+  for (size_t w = 0; w < rounded_.size(); ++w) {
+    if (rounded_[w])
+      (*ready_)[w] = rounded(std::move((*ready_)[w]), context_.run.setup.gradient_precision);
+  }
+  add_inner_ties();
+  return *ready_;
 }
 
-std::unique_ptr<StepRule> make_step_rule(const StageContext& context, BucketPath& path) {
-  if (context.replica.shares_state) return std::make_unique<SharedSteps>(context, path);
-  if (context.run.sums_updates) return std::make_unique<UpdateSteps>(context, path);
-  return std::make_unique<WholeSteps>(context, path);
-}
-
-}  // namespace
-
-std::unique_ptr<StageSums> make_stage_sums(const StageContext& context) {
-  Grouping grouping = grouping_of(context);
-  if (grouping.replicas == 1 || !context.run.training)
-    return std::make_unique<SoleSums>(context, std::move(grouping));
-  std::unique_ptr<BucketPath> path = make_bucket_path(context, grouping);
-  std::unique_ptr<StepRule> rule = make_step_rule(context, *path);
-  if (path->adds_in_background())
-    return std::make_unique<BackgroundSums>(context, grouping, std::move(path), std::move(rule));
-  return std::make_unique<ReplicaSums>(context, grouping, std::move(path), std::move(rule));
+void SoleSums::step(const Action& action) {
+  const model::StepContext step = context_.step_context(action.version.value);
+  context_.replica.weights.step(ready(action.mini_batch), step);
+  ready_.reset();
 }
 
 }  // namespace penstock::runtime

@@ -1,6 +1,6 @@
 // The gradients of one replica of a stage, from the backward passes of a mini-batch to its step.
-// The way is chosen once per run: the only replica adds its own (sole_sums.h), several add theirs
-// within SYNC (replica_sums.h) or while they compute (background_sums.h). Internal to runtime.
+// The way is chosen once per run: the only replica adds its own (SoleSums), several add theirs
+// within SYNC or while they compute (replica_sums.h). Internal to runtime.
 //
 //   std::unique_ptr<StageSums> sums = make_stage_sums(context);
 //   sums->add(action, backward);                    // B or W
@@ -62,7 +62,21 @@ class StageSums {
   std::optional<Tensors> ready_;
 };
 
-/// Of a replica for one run; keeps a reference.
+/// Of a stage with one replica.
+class SoleSums : public StageSums {
+ public:
+  SoleSums(const StageContext& context, Grouping grouping);
+
+  void add(const schedule::Action& action, const Backward& backward) override;
+  Tensors& ready(MiniBatchId mini_batch) override;
+  void step(const schedule::Action& action) override;
+
+ private:
+  std::vector<bool> rounded_;  ///< by weight; empty: none
+  GradientBuffer gradients_;
+};
+
+/// Of a replica for one run; keeps a reference. In make_sums.cpp.
 std::unique_ptr<StageSums> make_stage_sums(const StageContext& context);
 
 }  // namespace penstock::runtime

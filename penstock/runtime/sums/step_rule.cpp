@@ -52,8 +52,8 @@ void UpdateSteps::take(size_t bucket) {
 
 void UpdateSteps::catch_up() {
   for (size_t bucket = 0; bucket < path_.num_buckets(); ++bucket) {
-    context_.run.fabric.start_sum(context_.stage(), context_.replica.replica, bucket,
-                                  {{kLastUpdate, Tensors(path_.num_weights(bucket))}});
+    context_.fabric.start_sum(context_.stage(), context_.replica.replica, bucket,
+                              {{kLastUpdate, Tensors(path_.num_weights(bucket))}});
   }
   for (size_t bucket = 0; bucket < path_.num_buckets(); ++bucket)
     weights_.add_in_place(path_.first_weight(bucket), path_.finish(bucket));
