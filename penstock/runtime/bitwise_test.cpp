@@ -122,7 +122,7 @@ TEST(Bitwise, RoundedGroupsDoNotDependOnTheNumberOfReplicas) {
     setup.kind = Strategy::DataParallel;
     setup.parts = 5;  // groups without a micro-batch, and such that wrap around
     setup.groups = 12;
-    setup.precision = precision;
+    setup.gradient_precision = precision;
     setup.replicas = {2};
     const Trained two = train(model, setup);
     for (const int replicas : {3, 4, 6}) {
@@ -134,11 +134,11 @@ TEST(Bitwise, RoundedGroupsDoNotDependOnTheNumberOfReplicas) {
     serial.rounded_layers.assign(static_cast<size_t>(model.graph().num_layers()), true);
     expect_same_bits(train(model, serial), two);
     serial.rounded_layers.clear();
-    serial.precision = FloatType::Float32;
+    serial.gradient_precision = FloatType::Float32;
     const Trained wide = train(model, serial);
     EXPECT_NE(wide.losses, two.losses);
     // A stage with one replica rounds nothing.
-    serial.precision = precision;
+    serial.gradient_precision = precision;
     expect_same_bits(train(model, serial), wide);
   }
 }

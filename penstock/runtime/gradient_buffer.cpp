@@ -66,12 +66,12 @@ int64_t GradientBuffer::next_present(const MiniBatch& mini_batch, int64_t group)
 
 void GradientBuffer::round(model::Tensors& sums) const {
   for (size_t w = 0; w < grouping_.rounded.size(); ++w) {
-    if (grouping_.rounded[w]) sums[w] = rounded(std::move(sums[w]), grouping_.precision);
+    if (grouping_.rounded[w]) sums[w] = rounded(std::move(sums[w]), grouping_.gradient_precision);
   }
 }
 
 void GradientBuffer::fold(MiniBatch& mini_batch) {
-  if (grouping_.replicas > 1 && is_short(grouping_.precision)) return;
+  if (grouping_.replicas > 1 && is_short(grouping_.gradient_precision)) return;
   while (true) {
     const int64_t group = next_present(mini_batch, mini_batch.next_group);
     // A group of another replica is between them.

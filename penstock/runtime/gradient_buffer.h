@@ -35,7 +35,7 @@ struct Grouping {
   int replicas = 1;  ///< divides groups
   /// In which gradients travel between replicas. With 16 bits the groups of several replicas stay
   /// apart, because each of them is rounded.
-  FloatType precision = FloatType::Float32;
+  FloatType gradient_precision = FloatType::Float32;
   /// For one replica: by weight, whether its groups are rounded as if there were several; empty:
   /// none.
   std::vector<bool> rounded = {};

@@ -32,7 +32,7 @@ bool LossScale::take(double norm) {
     if (state_.scale <= 1) {
       throw RuntimeError(
           "the gradients are not finite in float16, although the loss is no longer scaled: the "
-          "training diverges (a smaller --lr may help) or needs --precision bfloat16");
+          "training diverges (a smaller learning rate may help) or needs bfloat16");
     }
     state_.scale /= 2;
     state_.good_steps = 0;

@@ -30,12 +30,12 @@ model::Model normed_model() {
   return net.build(net.linear(x, {.features = 4, .name = "fc2"}));
 }
 
-Case base_case(Precision compute) {
+Case base_case(Precision precision) {
   Case setup;
   setup.samples = 12 * 4;
   setup.sample = {2, 2, 2};
-  setup.compute = compute;
-  setup.norm = scales_loss(compute);
+  setup.precision = precision;
+  setup.norm = scales_loss(precision);
   return setup;
 }
 
@@ -83,7 +83,7 @@ TEST_P(ShortPrecision, DiffersFromFloat32ByRounding) {
   Case setup = base_case(GetParam());
   setup.samples = 12 * 10;
   const Trained in_16_bits = train(model, setup);
-  setup.compute = Precision::Float32;
+  setup.precision = Precision::Float32;
   const Trained wide = train(model, setup);
   EXPECT_NE(in_16_bits.losses, wide.losses);
   EXPECT_LT(loss_difference(wide.losses, in_16_bits.losses), 0.05);

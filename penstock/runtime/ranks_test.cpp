@@ -111,7 +111,7 @@ TEST_P(RanksTest, RoundGradientsAsOneRankDoes) {
       if (std::all_of(replicas.begin(), replicas.end(), [](int r) { return r == 1; })) continue;
       Case setup = test.setup;
       const Trained wide = train(model, setup);
-      setup.precision = precision;
+      setup.gradient_precision = precision;
       const Trained expected = train(model, setup);
       EXPECT_NE(expected.losses, wide.losses);
       std::vector<std::vector<int>> placements = test.placements;

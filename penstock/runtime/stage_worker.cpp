@@ -60,18 +60,18 @@ int64_t ns_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, const RunContext& run,
-                         const WorkerOptions& options)
+StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, const Run& run,
+                         Fabric& fabric, const WorkerOptions& options)
     : worker_(worker),
       run_(run),
-      fabric_(run.fabric),
+      fabric_(fabric),
       options_(options),
-      max_events_(static_cast<size_t>(std::max<int64_t>(run.options.max_timeline_events, 0))),
+      max_events_(static_cast<size_t>(std::max<int64_t>(run.options().max_timeline_events, 0))),
       device_(held.front()->device) {
   if (!run.loss_versions.empty()) loss_scale_.emplace(run.loss_scale);
   for (Replica* replica : held) {
     stages_.push_back(std::make_unique<StageRun>(
-        *replica, run, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); },
+        *replica, run, fabric, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); },
         loss_scale()));
   }
   out_of_memory_ = std::make_exception_ptr(
@@ -86,8 +86,10 @@ int64_t StageWorker::peak_versions() const {
 
 std::vector<schedule::SumEvent> StageWorker::sum_events() const {
   std::vector<schedule::SumEvent> events;
-  for (const auto& stage : stages_)
-    events.insert(events.end(), stage->sum_events().begin(), stage->sum_events().end());
+  for (const auto& stage : stages_) {
+    const std::vector<schedule::SumEvent> own = stage->sums().events();
+    events.insert(events.end(), own.begin(), own.end());
+  }
   std::sort(events.begin(), events.end(),
             [](const auto& a, const auto& b) { return a.end_ns < b.end_ns; });
   for (size_t e = 1; e < events.size(); ++e)
@@ -121,10 +123,10 @@ void StageWorker::run_actions() {
   const CoreNeed need(CoreNeed::Kind::Thread, options_.threads);
   const auto scope = device_->compute().enter();
   if (!device_->is_host()) device_timeline_.emplace(device_->compute());
-  if (run_.endless != nullptr) {
+  if (run_.request.endless != nullptr) {
     run_endless();
   } else {
-    const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
+    const std::vector<Action>& actions = run_.schedule().workers[worker_.index()];
     events_.reserve(std::min(actions.size(), max_events_));
     for (size_t i = 0; i < actions.size(); ++i) {
       if (!enter(actions[i].mini_batch)) continue;
@@ -133,9 +135,9 @@ void StageWorker::run_actions() {
     }
   }
   waiting_ns_ = 0;
-  for (const auto& held : stages_) held->complete();
-  for (const auto& held : stages_) held->catch_up();
-  for (const auto& held : stages_) held->report_losses(/*all=*/true);
+  for (const auto& held : stages_) held->sums().complete();
+  for (const auto& held : stages_) held->sums().catch_up();
+  for (const auto& held : stages_) held->losses().report(/*all=*/true);
   total_waiting_ns_ += waiting_ns_;
   if (!device_timeline_) return;
   // Also, what the device still does may fail.
@@ -156,7 +158,7 @@ void StageWorker::prefetch_after(const std::vector<Action>& actions, size_t plac
 }
 
 void StageWorker::keep_pace() {
-  const size_t most = run_.endless != nullptr ? kMostAheadOfStream : kMostAhead;
+  const size_t most = run_.request.endless != nullptr ? kMostAheadOfStream : kMostAhead;
   if (forwards_.size() >= most) {
     if (forwards_.front()) forwards_.front()->wait_on_host();
     forwards_.pop_front();
@@ -166,7 +168,7 @@ void StageWorker::keep_pace() {
 void StageWorker::keep(const schedule::TimelineEvent& event) {
   if (device_timeline_) total_waiting_ns_ += event.waiting_ns;
   if (events_.size() < max_events_) events_.push_back(event);
-  if (run_.options.on_action) run_.options.on_action(worker_, event);
+  if (run_.options().on_action) run_.options().on_action(worker_, event);
 }
 
 void StageWorker::run_action(const Action& action) {
@@ -176,15 +178,15 @@ void StageWorker::run_action(const Action& action) {
   fabric_.board().set(worker_, StatusBoard::State::Computing, action);
   if (device_timeline_) {
     if (action.op == Op::Forward) keep_pace();
-    const bool keeps = events_.size() < max_events_ || run_.options.on_action;
+    const bool keeps = events_.size() < max_events_ || run_.options().on_action;
     if (keeps) device_timeline_->begin(action);
     execute(action);
     if (keeps) device_timeline_->end(action.op == Op::RecvForward || action.op == Op::RecvBackward);
     if (action.op == Op::Forward) forwards_.push_back(device_->compute().record());
     // The loss of a stream's frame is known before the worker waits for the next one, and while the
     // device still has the backward pass to make.
-    const bool knows_loss = run_.endless != nullptr && action.op == Op::Step;
-    for (const auto& held : stages_) held->report_losses(/*all=*/knows_loss);
+    const bool knows_loss = run_.request.endless != nullptr && action.op == Op::Step;
+    for (const auto& held : stages_) held->losses().report(/*all=*/knows_loss);
     say_step(action);
     device_timeline_->take([this](const auto& event) { keep(event); }, /*all=*/false);
     return;
@@ -193,20 +195,20 @@ void StageWorker::run_action(const Action& action) {
   total_waiting_ns_ += waiting_ns_;
   const Clock::time_point end = Clock::now();
   say_step(action);
-  if (events_.size() >= max_events_ && !run_.options.on_action) return;
+  if (events_.size() >= max_events_ && !run_.options().on_action) return;
   keep({action, ns_between(Clock::time_point{}, start), ns_between(Clock::time_point{}, end),
         waiting_ns_});
 }
 
 void StageWorker::say_step(const Action& action) const {
-  if (action.op == Op::Step && run_.options.on_step)
-    run_.options.on_step(action.stage, action.mini_batch);
+  if (action.op == Op::Step && run_.options().on_step)
+    run_.options().on_step(action.stage, action.mini_batch);
 }
 
 void StageWorker::run_endless() {
-  schedule::LazySchedule::Cursor cursor = run_.endless->cursor(worker_);
+  schedule::LazySchedule::Cursor cursor = run_.request.endless->cursor(worker_);
   current_ = &next_;
-  while (run_.endless->next(cursor, next_)) {
+  while (run_.request.endless->next(cursor, next_)) {
     if (takes_part(next_)) {
       run_action(next_);
     } else if (makes_weight_gradients(next_.op)) {
@@ -233,9 +235,9 @@ bool StageWorker::next_is_there(MicroBatchId micro_batch) {
   fabric_.board().set(worker_, StatusBoard::State::Waiting, *current_);
   for (;;) {
     if (fabric_.failed()) throw Aborted{};
-    if (run_.options.stop != nullptr && run_.options.stop->load(std::memory_order_relaxed))
+    if (run_.options().stop != nullptr && run_.options().stop->load(std::memory_order_relaxed))
       return false;
-    const BatchSource::Next next = run_.stream->next(micro_batch);
+    const BatchSource::Next next = run_.request.stream->next(micro_batch);
     if (next == BatchSource::Next::Ended) return false;
     if (next == BatchSource::Next::Ready)
       return fabric_.begin(worker_, MiniBatchId{micro_batch.value});
@@ -285,16 +287,16 @@ std::string StageWorker::out_of_device_memory() const {
   std::string text = fmt::format("{} ({}) is out of memory: tensors take {} of {}", device.str(),
                                  device_->devices().name(device), format_bytes(memory.allocated),
                                  format_bytes(memory.total));
-  if (worker_.index() >= run_.planned_memory_bytes.size()) return text;
+  if (worker_.index() >= run_.pipeline.planned_memory_bytes.size()) return text;
   int64_t others = 0;
-  for (size_t w = 0; w < run_.planned_memory_bytes.size(); ++w) {
+  for (size_t w = 0; w < run_.pipeline.planned_memory_bytes.size(); ++w) {
     const WorkerId other{static_cast<int32_t>(w)};
     const bool is_here = run_.site == nullptr || run_.site->holds(other);
     if (other != worker_ && is_here && run_.device_of(other) == device)
-      others += run_.planned_memory_bytes[w];
+      others += run_.pipeline.planned_memory_bytes[w];
   }
   text += fmt::format("; the plan predicted {} for this worker",
-                      format_bytes(run_.planned_memory_bytes[worker_.index()]));
+                      format_bytes(run_.pipeline.planned_memory_bytes[worker_.index()]));
   if (others > 0)
     text += fmt::format(" and {} for the others on this device", format_bytes(others));
   return text + "; smaller micro-batches, recomputation or more stages need less";
@@ -343,7 +345,7 @@ void StageWorker::execute(const Action& action) {
     case Op::RecvBackward:
       return receive(action);
     case Op::SyncGradients:
-      return held.sync(action);
+      return held.sums().sync(action);
     case Op::NormGradients:
       return norm(action);
     case Op::Step:
@@ -424,7 +426,7 @@ void StageWorker::receive(const Action& action) {
                   : device_->take({std::move(tensors), std::move(note.ready), note.from},
                                   /*exclusive=*/is_backward);
   }
-  if (run_.endless != nullptr && !is_backward && !tensors.front().defined())
+  if (run_.request.endless != nullptr && !is_backward && !tensors.front().defined())
     return end_before(action.micro_batch);
   if (is_backward)
     stage(action.stage).take_gradients(action.micro_batch, action.peer, std::move(tensors));
@@ -434,18 +436,18 @@ void StageWorker::receive(const Action& action) {
 
 void StageWorker::norm(const Action& action) {
   NormShare share{.worker = worker_, .mini_batch = action.mini_batch};
-  for (const auto& held : stages_) held->contribute(action.mini_batch, share);
+  for (const auto& held : stages_) held->norm().contribute(action.mini_batch, share);
   NormTotals totals;
   wait([&](Wait& limits) { return fabric_.combine(std::move(share), totals, limits); });
-  for (const auto& held : stages_) held->take_tied_sums(totals);
+  for (const auto& held : stages_) held->norm().take_tied_sums(action.mini_batch, totals);
   totals.tied_sums.clear();
   if (loss_scale_ && !loss_scale_->take(totals.norm)) {
-    for (const auto& held : stages_) held->skip_step();
+    for (const auto& held : stages_) held->norm().skip_step(action.mini_batch);
     return;
   }
-  const double factor = clip_factor(totals.norm, run_.options.max_grad_norm);
+  const double factor = clip_factor(totals.norm, run_.options().max_grad_norm);
   if (factor == 1) return;
-  for (const auto& held : stages_) held->scale_gradients(factor);
+  for (const auto& held : stages_) held->norm().scale_gradients(action.mini_batch, factor);
 }
 
 }  // namespace penstock::runtime

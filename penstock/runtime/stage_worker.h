@@ -25,7 +25,7 @@ struct WorkerOptions {
 class StageWorker {
  public:
   /// `held`: what the worker holds, ascending by stage.
-  StageWorker(WorkerId worker, const std::vector<Replica*>& held, const RunContext& run,
+  StageWorker(WorkerId worker, const std::vector<Replica*>& held, const Run& run, Fabric& fabric,
               const WorkerOptions& options);
 
   /// Runs the whole list. Failures go to the fabric; never throws.
@@ -82,7 +82,7 @@ class StageWorker {
   void wait(const std::function<WaitResult(Wait&)>& call);
 
   WorkerId worker_;
-  const RunContext& run_;
+  const Run& run_;
   Fabric& fabric_;
   WorkerOptions options_;
   size_t max_events_;

@@ -118,8 +118,8 @@ struct Case {
   int chunks = 0;  ///< stages per worker where the kind puts several on one; 0: the kind's default
   int64_t slack = 0;   ///< eager-1f1b
   int64_t groups = 0;  ///< PipelineOptions::gradient_groups
-  FloatType precision = FloatType::Float32;
-  Precision compute = Precision::Float32;
+  FloatType gradient_precision = FloatType::Float32;
+  Precision precision = Precision::Float32;
   LossScaleState loss_scale = {};         ///< before the run
   std::vector<bool> rounded_layers = {};  ///< PipelineOptions
   bool norm = false;
@@ -169,8 +169,8 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .deadline = deadline,
                      .worker_of_replica = shape_of(setup, 1).worker_of_replica,
                      .gradient_groups = setup.groups,
+                     .gradient_precision = setup.gradient_precision,
                      .precision = setup.precision,
-                     .compute = setup.compute,
                      .rounded_layers = setup.rounded_layers,
                      .shard_optimizer = setup.shard_optimizer,
                      .world = world,

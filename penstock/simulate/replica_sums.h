@@ -1,5 +1,5 @@
 // What the replicas of a stage do for sums that travel while they compute, as the runtime does it
-// (runtime/stage_run.h); internal to the simulator.
+// (runtime/sums/replica_sums.h); internal to the simulator.
 //
 // The last B (or W) of a mini-batch gives away bucket after bucket, SYNC what is left. Then the
 // next forward pass on the newest weights takes each sum, and steps its weights, when it comes to

@@ -35,7 +35,7 @@ void check_order(const Message& message, const Orders& orders) {
         "the schedule's messages from stage {} to stage {} cannot go from GPU to GPU between "
         "ranks: "
         "there they have to be taken in the order in which they are sent, and micro-batch {} is "
-        "number {} of those sent, and of those taken {}; use another --fabric or another strategy",
+        "number {} of those sent, and of those taken {}; use another fabric or another strategy",
         message.from.value, message.to.value, orders.sent[i].value, i + 1,
         i < orders.received.size() ? fmt::format("micro-batch {}", orders.received[i].value)
                                    : "there is none"));
@@ -98,7 +98,7 @@ void DeviceLinks::check_devices(const std::vector<std::unique_ptr<WorkerDevice>>
     if (!devices[worker.index()]->is_host()) continue;
     on_cpu = fmt::format(
         "worker {} is on the CPU, and between ranks messages of this job go from GPU to GPU: "
-        "expected a GPU for every worker (--device cuda), or another --fabric",
+        "expected a GPU for every worker, or another fabric",
         worker.value);
     break;
   }

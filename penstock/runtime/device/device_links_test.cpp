@@ -228,7 +228,7 @@ TEST(DeviceLinks, ReplicasAddTheirGradientsFromGpuToGpu) {
   EXPECT_GE(bytes, least);
   EXPECT_LE(bytes, least + int64_t{6} * 2 * (3 - 1) * 20 * 16);
   EXPECT_LT(expect_same_across({0, 1, 1}, setup), bytes);
-  setup.precision = FloatType::BFloat16;
+  setup.gradient_precision = FloatType::BFloat16;
   EXPECT_EQ(expect_same_across({0, 1, 2}, setup), bytes / 2);
 }
 

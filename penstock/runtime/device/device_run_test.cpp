@@ -167,14 +167,14 @@ TEST(DeviceRun, AdamStepsOnTheDevice) {
 }
 
 TEST(DeviceRun, SixteenBitsAreComputedOnTheDevice) {
-  for (const Precision compute : {Precision::BFloat16, Precision::Float16}) {
+  for (const Precision precision : {Precision::BFloat16, Precision::Float16}) {
     expect_same_on({kFirst, kSecond},
                    {.kind = Strategy::OneFOneBFlush,
                     .replicas = {1, 1},
                     .parts = 2,
                     .samples = kSamples,
-                    .compute = compute,
-                    .norm = scales_loss(compute)},
+                    .precision = precision,
+                    .norm = scales_loss(precision)},
                    /*rounding=*/0.01);
   }
 }

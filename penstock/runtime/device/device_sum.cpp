@@ -82,7 +82,8 @@ at::Tensor DeviceSum::flat(const Piece& piece, Tensors& gradients) const {
     if (rest > 0) parts.push_back(at::zeros({rest}, on_device()));
     gradient.reset();
   }
-  return (parts.size() == 1 ? parts.front() : at::cat(parts)).to(scalar_type(grouping_.precision));
+  return (parts.size() == 1 ? parts.front() : at::cat(parts))
+      .to(scalar_type(grouping_.gradient_precision));
 }
 
 at::Tensor DeviceSum::start(MiniBatchId mini_batch, Partials partials) {
@@ -141,7 +142,7 @@ at::Tensor DeviceSum::add_part(size_t piece, const std::vector<std::vector<int64
       leaving[q].push_back(all.narrow(0, theirs.begin, theirs.length));
     for (const int64_t group : groups[q]) {
       at::Tensor place =
-          at::empty({range.length}, on_device().dtype(scalar_type(grouping_.precision)));
+          at::empty({range.length}, on_device().dtype(scalar_type(grouping_.gradient_precision)));
       places[q].push_back(place);
       parts[group] = std::move(place);
     }
@@ -159,7 +160,7 @@ at::Tensor DeviceSum::add_part(size_t piece, const std::vector<std::vector<int64
     else
       sum.add_(wide);
   }
-  return sum.to(scalar_type(grouping_.precision));
+  return sum.to(scalar_type(grouping_.gradient_precision));
 }
 
 at::Tensor DeviceSum::add_up(const Piece& piece, const at::Tensor& own_part) {

@@ -108,7 +108,7 @@ class Stage {
            .accumulate = setup_.accumulate,
            .replica = r,
            .replicas = replicas_,
-           .precision = setup_.precision},
+           .gradient_precision = setup_.precision},
           [this] { meeting_.arrive_and_wait(); }, setup_.piece_bytes);
       call(r, sum);
     });

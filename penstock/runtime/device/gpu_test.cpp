@@ -336,7 +336,7 @@ std::vector<Case> replicated() {
   Case shared = replicas;
   shared.shard_optimizer = {true};
   Case rounded = replicas;
-  rounded.precision = FloatType::BFloat16;
+  rounded.gradient_precision = FloatType::BFloat16;
   return {replicas, shared, rounded};
 }
 

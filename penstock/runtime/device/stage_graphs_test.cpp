@@ -90,7 +90,7 @@ TEST(StageGraphs, GradientsAreClippedAndAdamSteps) {
 }
 
 TEST(StageGraphs, SixteenBitsHaveVersionsThatStayWhereTheyAre) {
-  EXPECT_EQ(launches({kFirst}, {.samples = kSamples, .compute = Precision::BFloat16}),
+  EXPECT_EQ(launches({kFirst}, {.samples = kSamples, .precision = Precision::BFloat16}),
             2 * (kSteps - 2));
 }
 

@@ -311,7 +311,7 @@ TEST_P(ConformanceTest, SumsIn16BitsAreRoundedAlike) {
                   {.replicas = {replicas}, .micro_batches = kGroups, .accumulate = kGroups});
       RunSetup setup = setup_of(schedule);
       setup.weights = {{.shapes = {{70'000}}, .layer_ends = {1}}};
-      setup.precision = precision;
+      setup.gradient_precision = precision;
       for (const auto& ranks : placements(replicas)) {
         const Ended ended = run(ranks, setup, [&](Fabric& fabric, WorkerId worker) {
           Wait wait = soon();

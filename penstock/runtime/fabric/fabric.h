@@ -54,7 +54,8 @@ struct RunSetup {
   const schedule::Schedule& schedule;  ///< lowered and verified
   std::vector<StageWeights> weights;   ///< per stage
   plan::GradientSync sync = plan::GradientSync::Ordered;
-  FloatType precision = FloatType::Float32;      ///< in which gradients travel between replicas
+  FloatType gradient_precision =
+      FloatType::Float32;                        ///< in which gradients travel between replicas
   int64_t staleness = 0;                         ///< rounds; asynchronous
   std::vector<StateSharing> state_sharing = {};  ///< per stage; empty: none
   std::vector<TieGroup> ties = {};

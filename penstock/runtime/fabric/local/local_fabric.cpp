@@ -38,7 +38,7 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
     const int replicas = shape.replicas[s];
     sums.push_back(replicas > 1
                        ? make_local_sum(setup.sync, replicas, setup.weights[s].shapes.size(),
-                                        setup.staleness, setup.precision)
+                                        setup.staleness, setup.gradient_precision)
                        : nullptr);
     gathers.push_back(setup.sharing_of(s) == StateSharing::None
                           ? nullptr

@@ -95,7 +95,7 @@ void MeshRun::check_same_run(const RunSetup& setup, Wait& wait) {
       fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits, {} in {}",
                   setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
                   setup.schedule.shape.micro_batches, actions, setup.credits,
-                  plan::to_string(setup.sync), to_string(setup.precision)));
+                  plan::to_string(setup.sync), to_string(setup.gradient_precision)));
   out.put<int64_t>(steady_ns() + offset);
   const std::vector<std::string> texts = hub_->all_gather(out.take(), wait);
   net::WireReader first(texts.front());

@@ -103,7 +103,7 @@ MeshRunSums::Stage MeshRunSums::make_stage(size_t index, std::vector<int> ranks,
                     .shapes = weights.shapes,
                     .bucket_ends = stage.bucket_ends,
                     .most_numbers = servers_add_ ? kServerShardNumbers : kShardNumbers,
-                    .precision = setup.precision};
+                    .precision = setup.gradient_precision};
   if (sharing != StateSharing::None) {
     sum.first_channel = take_channels(StageSum::channels(replicas));
     stage.gather = std::make_shared<MeshGather>(sum);
@@ -115,7 +115,7 @@ MeshRunSums::Stage MeshRunSums::make_stage(size_t index, std::vector<int> ranks,
 void MeshRunSums::make_local(Stage& stage, size_t index, int replicas, const RunSetup& setup) {
   const StageWeights& weights = setup.weights[index];
   stage.local_sum =
-      make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness, setup.precision);
+      make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness, setup.gradient_precision);
   if (setup.sharing_of(index) == StateSharing::None) return;
   stage.local_gather =
       std::make_unique<LocalGather>(weight_shares(weights.shapes, weights.layer_ends, replicas));

@@ -142,7 +142,7 @@ TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
     RunSetup setup{.schedule = schedule,
                    .weights = {kWeights},
                    .sync = GetParam().sync,
-                   .precision = GetParam().precision};
+                   .gradient_precision = GetParam().precision};
     setup.mini_batch_samples = [](MiniBatchId) { return kGroups; };
     for (const int servers : {0, 1, 3}) {
       for (const int per_rank : {1, 2}) {
@@ -203,7 +203,7 @@ TEST_P(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
     RunSetup setup{.schedule = schedule,
                    .weights = {kWeights},
                    .sync = GradientSync::Hierarchical,
-                   .precision = GetParam()};
+                   .gradient_precision = GetParam()};
     setup.mini_batch_samples = [](MiniBatchId) { return kGroups; };
     for (const int servers : {0, 1, 3}) {
       std::vector<int> hosts = layout.host_of_rank;
@@ -296,7 +296,7 @@ TEST_P(StageSumTest, NobodyWaitsBeforeTheSumsAreTaken) {
   RunSetup setup{.schedule = schedule,
                  .weights = {kWeights},
                  .sync = GetParam().sync,
-                 .precision = GetParam().precision};
+                 .gradient_precision = GetParam().precision};
   setup.mini_batch_samples = [](MiniBatchId) { return 2; };
   const auto worlds = make_mesh_ranks({0, 1});
   const auto part = [](Fabric& fabric, int replica, size_t bucket) {
@@ -356,7 +356,7 @@ TEST_P(StageSumBytes, AreThoseOfTheFormulas) {
       RunSetup setup{.schedule = schedule,
                      .weights = {weights},
                      .sync = GetParam().sync,
-                     .precision = GetParam().precision};
+                     .gradient_precision = GetParam().precision};
       setup.mini_batch_samples = [&](MiniBatchId) { return replicas; };
       std::vector<int> rank_of_worker;
       for (int w = 0; w < replicas; ++w) rank_of_worker.push_back(w);
@@ -424,7 +424,7 @@ TEST_P(StageSumTest, AFailureEndsServersToo) {
   RunSetup setup{.schedule = schedule,
                  .weights = {kWeights},
                  .sync = GetParam().sync,
-                 .precision = GetParam().precision};
+                 .gradient_precision = GetParam().precision};
   setup.mini_batch_samples = [](MiniBatchId) { return 2; };
   const auto worlds = make_mesh_ranks({0, 1}, {}, 2);
   const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {

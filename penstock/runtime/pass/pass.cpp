@@ -1,0 +1,55 @@
+#include "penstock/runtime/pass/pass.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "penstock/util/check.h"
+
+namespace penstock::runtime {
+
+using schedule::Action;
+
+void Pass::recompute(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "is not recomputed");
+}
+
+void Pass::backward(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "has no backward pass");
+}
+
+void Pass::backward_inputs(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "has no backward pass in two parts");
+}
+
+void Pass::backward_weights(const Action& action, InFlight&) {
+  PENSTOCK_CHECK(false, "micro-batch", action.micro_batch, "has no backward pass in two parts");
+}
+
+void Pass::receive(InFlight& record, StageId from, model::Tensors parts) {
+  record.gradients.receive(from, std::move(parts));
+}
+
+model::Tensors Pass::message(InFlight& record, StageId to) { return record.gradients.message(to); }
+
+model::LossResult forward_without_tape(const StageContext& context, const schedule::Action& action,
+                                       InFlight& record, const BeforeLayer& before_layer) {
+  const at::NoGradGuard no_grad;
+  Replica& replica = context.replica;
+  record.outputs =
+      context.module().forward(replica.weights.at(action.version), replica.buffers, record.inputs,
+                               context.forward_context(action), before_layer);
+  if (!context.makes_output()) return {};
+  return context.run.loss(record.outputs[context.module().model_outputs().front()],
+                          context.targets(action.micro_batch),
+                          context.run.source().size_of(action.mini_batch));
+}
+
+model::LossResult EvaluationPass::forward(const schedule::Action& action, InFlight& record) {
+  model::LossResult loss = forward_without_tape(context_, action, record, {});
+  record.inputs.clear();
+  record.done = true;
+  return loss;
+}
+
+}  // namespace penstock::runtime

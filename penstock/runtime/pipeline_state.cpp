@@ -1,0 +1,236 @@
+#include "penstock/runtime/pipeline_state.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "penstock/model/device/copies.h"
+#include "penstock/net/wire.h"
+#include "penstock/runtime/fabric/mesh/raw_message.h"
+#include "penstock/runtime/fabric/weight_shares.h"
+#include "penstock/util/check.h"
+
+namespace penstock::runtime {
+
+namespace {
+
+model::Tensors detached(model::Tensors tensors) {
+  for (at::Tensor& tensor : tensors) tensor = tensor.detach();
+  return tensors;
+}
+
+model::Tensors on_host(const Replica& replica) { return replica.device->to_host(replica.buffers); }
+
+/// All tensors of a stage as the layers of its module.
+struct StageTensors {
+  model::Tensors weights = {};
+  model::Tensors buffers = {};
+  std::vector<model::Tensors> state = {};
+
+  LayerSnapshot layer(const StageModule& module, size_t i) const {
+    LayerSnapshot layer;
+    layer.optimizer_state.resize(state.size());
+    for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
+      layer.weights.push_back(weights[w]);
+      for (size_t s = 0; s < state.size(); ++s) layer.optimizer_state[s].push_back(state[s][w]);
+    }
+    for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
+      layer.buffers.push_back(buffers[b]);
+    return layer;
+  }
+};
+
+/// The optimiser's state of whole weights, out of the shares of all replicas.
+class WholeState {
+ public:
+  WholeState(const StageModule& module, int replicas, size_t num_states)
+      : weights_(weights_of(module)),
+        shares_(weight_shares(weights_.shapes, weights_.layer_ends, replicas)),
+        whole_(num_states) {}
+
+  size_t num_weights() const { return weights_.shapes.size(); }
+  /// Of a weight, one tensor for each state. Weights ascend.
+  void put(int replica, size_t weight, const model::Tensors& parts) {
+    for (size_t s = 0; s < whole_.size(); ++s) {
+      const WeightRange& range = shares_[static_cast<size_t>(replica)][weight];
+      model::Tensors& tensors = whole_[s];
+      if (tensors.size() == weight)
+        tensors.push_back(at::zeros(weights_.shapes[weight], at::kFloat));
+      tensors[weight].view(-1).narrow(0, range.begin, range.length).copy_(parts[s]);
+    }
+  }
+  std::vector<model::Tensors> take() { return std::move(whole_); }
+
+ private:
+  StageWeights weights_;
+  std::vector<WeightShare> shares_;
+  std::vector<model::Tensors> whole_;  ///< none where nothing is put together
+};
+
+/// The replica's share of the state of a weight, in the host's memory.
+model::Tensors own_state(const Replica& replica, size_t weight) {
+  model::Tensors parts;
+  for (const model::Tensors& state : replica.weights.state()) parts.push_back(state[weight]);
+  if (!replica.device->is_host()) parts = replica.device->to_host(std::move(parts));
+  return parts;
+}
+
+}  // namespace
+
+model::Tensors PipelineState::mean_buffers(size_t stage) const {
+  const auto& own = stages_.replicas[stage];
+  const int count = stages_.counts[stage];
+  if (count == 1) return own.empty() ? model::Tensors{} : on_host(*own.front());
+  // A replica that had no micro-batch has the buffers of before, and no say: the sums of the others
+  // are divided by how many they are.
+  std::map<int, model::Tensors> buffers;
+  for (const auto& replica : own) {
+    model::Tensors& parts = buffers[replica->replica];
+    if (replica->buffers.empty()) continue;
+    for (const at::Tensor& buffer : on_host(*replica))
+      parts.push_back(replica->has_trained ? buffer : at::zeros_like(buffer));
+    parts.push_back(at::full({1}, replica->has_trained ? 1.0 : 0.0));
+  }
+  Wait wait = wait_for(stages_.options.deadline);
+  model::Tensors means = stages_.world->average(count, buffers, wait);
+  if (means.empty()) return means;
+  const auto share = means.back().item<double>();
+  means.pop_back();
+  if (share == 0) return on_host(*own.front());  // equal on all
+  if (share < 1) {
+    for (at::Tensor& mean : means) mean.div_(share);
+  }
+  return means;
+}
+
+void PipelineState::average_buffers() {
+  const at::NoGradGuard no_grad;
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    if (stages_.counts[s] == 1) continue;
+    const model::Tensors means = mean_buffers(s);
+    for (const auto& replica : stages_.replicas[s]) {
+      for (size_t b = 0; b < means.size(); ++b) replica->buffers[b].copy_(means[b]);
+      replica->has_trained = false;
+    }
+  }
+}
+
+std::vector<model::Tensors> PipelineState::whole_state(size_t stage) const {
+  if (stages_.shares_state(stage)) return gathered_state(stage);
+  const auto& own = stages_.replicas[stage];
+  const bool is_first = !own.empty() && own.front()->replica == 0;
+  return is_first ? own.front()->weights.state() : std::vector<model::Tensors>{};
+}
+
+std::vector<model::Tensors> PipelineState::gathered_state(size_t stage) const {
+  const auto& own = stages_.replicas[stage];
+  const bool is_first = !own.empty() && own.front()->replica == 0;
+  WholeState whole(*stages_.modules[stage], stages_.counts[stage],
+                   is_first ? stages_.optimizer.state_names().size() : 0);
+  const bool is_spread = stages_.is_spread(stage);
+  // Weight by weight, so that little is on its way at a time.
+  for (size_t w = 0; w < whole.num_weights(); ++w) {
+    net::WireWriter out;
+    for (const auto& replica : own) {
+      const model::Tensors parts = own_state(*replica, w);
+      whole.put(replica->replica, w, parts);
+      if (!is_spread || is_first) continue;
+      out.put<int32_t>(replica->replica);
+      put_tensors(out, parts);
+    }
+    if (!is_spread) continue;
+    Wait wait = wait_for(stages_.options.deadline);
+    for (const std::string& text : stages_.world->all_gather(out.take(), wait)) {
+      net::WireReader in(text);
+      while (!in.empty()) {
+        const auto replica = in.get<int32_t>();
+        whole.put(replica, w, get_tensors(in));
+      }
+    }
+  }
+  return whole.take();
+}
+
+std::vector<LayerSnapshot> PipelineState::snapshot() const {
+  const at::NoGradGuard no_grad;
+  std::vector<LayerSnapshot> layers(stages_.stage_of_layer.size());
+  for (LayerSnapshot& layer : layers) layer.here = false;
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    StageTensors tensors{.buffers = mean_buffers(stage), .state = whole_state(stage)};
+    const auto& own = stages_.replicas[stage];
+    if (own.empty() || own.front()->replica != 0) continue;
+    const StageModule& module = *own.front()->module;
+    WorkerDevice& device = *own.front()->device;
+    tensors.weights = detached(own.front()->weights.newest());
+    for (size_t i = 0; i < module.layers().size(); ++i) {
+      LayerSnapshot layer = tensors.layer(module, i);
+      layer.weights = device.to_host(std::move(layer.weights));
+      // What is shared out is there already.
+      if (!stages_.shares_state(stage)) {
+        for (model::Tensors& state : layer.optimizer_state)
+          state = device.to_host(std::move(state));
+      }
+      layers[module.layers()[i].index()] = std::move(layer);
+    }
+  }
+  return layers;
+}
+
+std::map<LayerId, LayerSnapshot> PipelineState::copy_of_stage(StageId stage) const {
+  const at::NoGradGuard no_grad;
+  const auto& own = stages_.replicas[stage.index()];
+  PENSTOCK_CHECK(own.size() == 1, stage, own.size());
+  const WeightStore& store = own.front()->weights;
+  WorkerDevice& device = *own.front()->device;
+  // One wait for all of them.
+  const auto copied = [&device](const model::Tensors& tensors) {
+    return device.is_host() ? model::copies_of(tensors) : device.to_host(tensors);
+  };
+  StageTensors tensors{.weights = copied(detached(store.newest())),
+                       .buffers = copied(own.front()->buffers)};
+  for (const model::Tensors& state : store.state()) tensors.state.push_back(copied(state));
+  const StageModule& module = *own.front()->module;
+  std::map<LayerId, LayerSnapshot> layers;
+  for (size_t i = 0; i < module.layers().size(); ++i)
+    layers[module.layers()[i]] = tensors.layer(module, i);
+  return layers;
+}
+
+void PipelineState::load(const std::vector<LayerSnapshot>& layers) {
+  PENSTOCK_CHECK(layers.size() == stages_.stage_of_layer.size(), layers.size(),
+                 stages_.stage_of_layer.size());
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    if (!stages_.replicas[s].empty()) load(s, layers);
+  }
+}
+
+void PipelineState::load(size_t stage, const std::vector<LayerSnapshot>& layers) {
+  const size_t num_states = stages_.optimizer.state_names().size();
+  StageTensors tensors;
+  tensors.state.resize(num_states);
+  const auto append = [](model::Tensors& all, const model::Tensors& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (const LayerId id : stages_.modules[stage]->layers()) {
+    const LayerSnapshot& layer = layers[id.index()];
+    append(tensors.weights, layer.weights);
+    append(tensors.buffers, layer.buffers);
+    PENSTOCK_CHECK(layer.optimizer_state.size() == num_states, layer.optimizer_state.size(),
+                   num_states);
+    for (size_t s = 0; s < num_states; ++s) append(tensors.state[s], layer.optimizer_state[s]);
+  }
+  for (const auto& replica : stages_.replicas[stage]) {
+    const auto scope = replica->device->compute().enter();
+    replica->weights.load(tensors.weights, tensors.state);
+    PENSTOCK_CHECK(tensors.buffers.size() == replica->buffers.size(), tensors.buffers.size());
+    for (size_t b = 0; b < tensors.buffers.size(); ++b)
+      replica->buffers[b].copy_(tensors.buffers[b]);
+    replica->has_trained = false;
+  }
+}
+
+}  // namespace penstock::runtime

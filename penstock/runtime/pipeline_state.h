@@ -1,0 +1,37 @@
+// What a pipeline has learned: weights, buffers and the optimiser's state of its stages, out and in
+// (checkpoints). Internal to runtime.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "penstock/runtime/pipeline_options.h"
+#include "penstock/runtime/stages.h"
+
+namespace penstock::runtime {
+
+/// The functions of Pipeline with the same names. Keeps a reference. Not thread-safe.
+class PipelineState {
+ public:
+  explicit PipelineState(Stages& stages) : stages_(stages) {}
+
+  /// Collective.
+  std::vector<LayerSnapshot> snapshot() const;
+  void average_buffers();  ///< collective
+  std::map<LayerId, LayerSnapshot> copy_of_stage(StageId stage) const;
+  void load(const std::vector<LayerSnapshot>& layers);
+
+ private:
+  /// The optimiser's state of the stage, as WeightStore::state() without a share, on the rank of
+  /// its first replica; elsewhere empty. Collective.
+  std::vector<model::Tensors> whole_state(size_t stage) const;
+  /// The same where the replicas share it out.
+  std::vector<model::Tensors> gathered_state(size_t stage) const;
+  /// Buffers of the stage, averaged over its replicas; empty where this rank has none. Collective.
+  model::Tensors mean_buffers(size_t stage) const;
+  void load(size_t stage, const std::vector<LayerSnapshot>& layers);
+
+  Stages& stages_;
+};
+
+}  // namespace penstock::runtime

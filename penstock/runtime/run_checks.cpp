@@ -1,0 +1,113 @@
+#include "penstock/runtime/run_checks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "penstock/runtime/schedule_fit.h"
+#include "penstock/runtime/stages.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+using schedule::Schedule;
+using schedule::ScheduleShape;
+
+namespace {
+
+/// The workers of the replicas, spelled out.
+std::vector<int> spelled_out(const std::vector<int>& worker_of_replica,
+                             const std::vector<int>& replicas) {
+  if (!worker_of_replica.empty()) return worker_of_replica;
+  std::vector<int> result(
+      static_cast<size_t>(std::accumulate(replicas.begin(), replicas.end(), 0)));
+  std::iota(result.begin(), result.end(), 0);
+  return result;
+}
+
+void check_shape(const Stages& stages, const Schedule& schedule) {
+  const ScheduleShape& shape = schedule.shape;
+  if (shape.replicas != stages.counts || schedule.workers.size() != stages.held_by.size()) {
+    throw ConfigError(fmt::format(
+        "the schedule is for {} stages on {} workers, the pipeline has {} stages on {} workers",
+        shape.num_stages(), schedule.workers.size(), stages.size(), stages.held_by.size()));
+  }
+  const std::vector<int> theirs = spelled_out(shape.worker_of_replica, stages.counts);
+  const std::vector<int> ours = spelled_out(stages.options.worker_of_replica, stages.counts);
+  if (theirs != ours) {
+    throw ConfigError(fmt::format("the schedule puts the stages on workers {}, the pipeline on {}",
+                                  fmt::join(theirs, " "), fmt::join(ours, " ")));
+  }
+}
+
+void check_float16(const PipelineOptions& options, const ScheduleShape& shape) {
+  if (!shape.global_norm) {
+    throw ConfigError(
+        "float16 leaves out steps whose gradients are not finite, which all workers have to know: "
+        "it needs a schedule with NORM (global_norm in its shape)");
+  }
+  if (options.sync == plan::GradientSync::Asynchronous) {
+    throw ConfigError(
+        "float16 leaves out steps, and replicas that sum asynchronously step each by itself: "
+        "expected another way to sum, or bfloat16");
+  }
+  if (shape.policy == schedule::WeightPolicy::Current) {
+    throw ConfigError(
+        "in float16 each micro-batch has a loss scale of its own, and under weights current its "
+        "backward pass goes through another micro-batch: expected another weight policy, or "
+        "bfloat16");
+  }
+}
+
+void check_training(const Stages& stages, const ScheduleShape& shape, const RunOptions& options) {
+  if (!options.learning_rate) throw ConfigError("a training run needs a learning rate");
+  if (options.max_grad_norm > 0 && !shape.global_norm) {
+    throw ConfigError(
+        "clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
+  }
+  if (scales_loss(stages.options.precision)) check_float16(stages.options, shape);
+  if (stages.ties.groups.empty()) return;
+  if (!shape.global_norm || shape.policy != schedule::WeightPolicy::Flush) {
+    throw ConfigError(
+        fmt::format("stages of '{}' share weights, whose gradients are added up before each step: "
+                    "that needs the weight policy flush (such as the strategy 1f1b-flush) and a "
+                    "schedule with NORM",
+                    stages.model.name()));
+  }
+}
+
+}  // namespace
+
+void check_run(const Stages& stages, const std::vector<schedule::StageLink>& links,
+               const Schedule& schedule, const RunOptions& options) {
+  check_shape(stages, schedule);
+  if (!schedule.lowered)
+    throw ConfigError("the schedule has no messages and steps yet: lower() it first");
+  check_messages(schedule, links);
+  if (trains(schedule)) check_training(stages, schedule.shape, options);
+}
+
+void check_endless(const Stages& stages, const schedule::EndlessSchedule& schedule) {
+  const ScheduleShape& shape = schedule.lists.shape();
+  if (stages.world->site().num_ranks() > 1)
+    throw ConfigError("an endless run takes one process, found several ranks");
+  if (shape.accumulate != 1 || shape.num_workers() != shape.num_stages()) {
+    throw ConfigError(fmt::format(
+        "an endless run takes one micro-batch per step and one worker per stage, found {} and {} "
+        "workers for {} stages",
+        shape.accumulate, shape.num_workers(), shape.num_stages()));
+  }
+  for (const auto& module : stages.modules) {
+    const bool reads_input = std::any_of(module->inputs().begin(), module->inputs().end(),
+                                         [](const auto& ref) { return ref.is_model_input(); });
+    if (reads_input == module->source_stages().empty()) continue;
+    throw ConfigError(
+        fmt::format("an endless run needs one first stage that reads the frames; stage {} {}",
+                    module->stage().value,
+                    reads_input ? "reads them and another stage's outputs" : "has no inputs"));
+  }
+}
+
+}  // namespace penstock::runtime

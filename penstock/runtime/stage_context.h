@@ -1,0 +1,45 @@
+// What the parts of one replica know during one run: its passes, its sums, its part of NORM.
+// Internal to runtime.
+#pragma once
+
+#include <functional>
+
+#include "penstock/model/layer.h"
+#include "penstock/model/optimizer.h"
+#include "penstock/runtime/fabric/wait.h"
+#include "penstock/runtime/loss_scale.h"
+#include "penstock/runtime/replica.h"
+#include "penstock/runtime/run.h"
+#include "penstock/schedule/action.h"
+
+namespace penstock::runtime {
+
+/// Runs a call that may block, for the worker: until it is Ready; throws otherwise.
+using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call)>;
+
+/// Lives as long as the run. Nothing in it changes but the replica and the worker's loss scale.
+struct StageContext {
+  Replica& replica;
+  const Run& run;
+  Fabric& fabric;
+  Blocking block;                         ///< what waits for sums
+  const LossScale* loss_scale = nullptr;  ///< the worker's; null: the loss is not scaled
+
+  const StageModule& module() const { return *replica.module; }
+  StageId stage() const { return replica.module->stage(); }
+  WorkerDevice& device() const { return *replica.device; }
+  const schedule::ScheduleShape& shape() const { return run.schedule().shape; }
+  int num_replicas() const { return run.table.replicas(stage()); }
+  bool makes_output() const { return !replica.module->model_outputs().empty(); }
+
+  model::ForwardContext forward_context(const schedule::Action& action) const;
+  at::Tensor targets(MicroBatchId micro_batch) const {
+    return device().staged(run.source().targets(micro_batch));
+  }
+  /// By how much the micro-batch's loss is scaled; not before its loss is computed.
+  double loss_scale_of(MicroBatchId micro_batch) const;
+  /// Of a step of this run, counted from 0.
+  model::StepContext step_context(int64_t step) const;
+};
+
+}  // namespace penstock::runtime

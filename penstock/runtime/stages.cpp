@@ -1,0 +1,255 @@
+#include "penstock/runtime/stages.h"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/util/common_multiple.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+namespace {
+
+model::Tensors initial_weights(const model::Model& model, const StageModule& module,
+                               uint64_t seed) {
+  model::Tensors all;
+  for (const LayerId id : module.layers()) {
+    for (at::Tensor& tensor : model.initial_weights(id, seed)) all.push_back(std::move(tensor));
+  }
+  return all;
+}
+
+model::Tensors initial_buffers(const model::Model& model, const StageModule& module) {
+  model::Tensors all;
+  for (const LayerId id : module.layers()) {
+    for (at::Tensor& tensor : model.initial_buffers(id)) all.push_back(std::move(tensor));
+  }
+  return all;
+}
+
+/// Of each weight of the stage; empty: none of its own.
+std::vector<const model::Optimizer*> optimizers_of(const model::Model& model,
+                                                   const StageModule& module,
+                                                   const model::ParameterOptimizers* single) {
+  std::vector<const model::Optimizer*> result;
+  if (single == nullptr) return result;
+  for (const LayerId id : module.layers()) {
+    const auto count = static_cast<int>(model.layer(id).parameters().size());
+    for (int p = 0; p < count; ++p) result.push_back(&single->of({id, p}));
+  }
+  return result;
+}
+
+int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
+  const int64_t common = common_multiple(replicas).value_or(INT64_MAX);
+  if (wanted == 0) return common;
+  if (wanted < 0 || wanted % common != 0) {
+    throw ConfigError(
+        fmt::format("the number of gradient groups must be a multiple of every stage's replicas, "
+                    "that is of {}, found {}",
+                    common, wanted));
+  }
+  return wanted;
+}
+
+void check_sharding(const PipelineOptions& options, size_t stages) {
+  const std::vector<bool>& shard = options.shard_optimizer;
+  if (!shard.empty() && shard.size() != stages) {
+    throw ConfigError(fmt::format(
+        "sharding of the optimiser's state has {} entries, expected one for each of the {} stages",
+        shard.size(), stages));
+  }
+  if (std::find(shard.begin(), shard.end(), true) == shard.end()) return;
+  if (options.sync == plan::GradientSync::Asynchronous) {
+    throw ConfigError(
+        "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
+        "them steps all weights by itself; expected another way to sum, or whole states");
+  }
+  if (options.precision != Precision::Float32) {
+    throw ConfigError(fmt::format(
+        "the optimiser's state is shared out only where the model computes in float32, found {}; "
+        "expected float32, or whole states",
+        to_string(options.precision)));
+  }
+}
+
+schedule::ScheduleShape valid_shape(const model::Model& model, const std::vector<int>& replicas,
+                                    const PipelineOptions& options) {
+  if (model.graph().outputs().size() != 1) {
+    throw ConfigError(
+        fmt::format("training needs a model with one output (the logits), '{}' has {}",
+                    model.name(), model.graph().outputs().size()));
+  }
+  schedule::ScheduleShape shape{
+      .replicas = replicas, .micro_batches = 0, .worker_of_replica = options.worker_of_replica};
+  schedule::validate(shape);
+  return shape;
+}
+
+}  // namespace
+
+StageWeights weights_of(const StageModule& module) {
+  const std::vector<size_t>& offsets = module.weight_offsets();
+  return {module.weight_shapes(), {offsets.begin() + 1, offsets.end()}};
+}
+
+Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
+               std::vector<int> replica_counts, const model::Optimizer& the_optimizer,
+               const PipelineOptions& the_options)
+    : model(the_model),
+      optimizer(the_optimizer),
+      options(the_options),
+      stage_of_layer(std::move(layers)),
+      counts(std::move(replica_counts)),
+      table(valid_shape(model, counts, options)),
+      gradient_groups(choose_groups(counts, options.gradient_groups)),
+      world(options.world) {
+  check_sharding(options, counts.size());
+  if (world == nullptr) {
+    own_world = make_local_world(table.num_workers(), options.device_of_worker);
+    world = own_world.get();
+  }
+  if (world->site().num_workers() != table.num_workers()) {
+    throw ConfigError(fmt::format("the pipeline has {} workers, its ranks have {}",
+                                  table.num_workers(), world->site().num_workers()));
+  }
+  make_devices();
+  choose_precisions();
+  make_modules();
+  held_by.resize(static_cast<size_t>(table.num_workers()));
+  replicas.resize(counts.size());
+  for (size_t s = 0; s < counts.size(); ++s) {
+    for (int r = 0; r < counts[s]; ++r) {
+      const WorkerId worker = worker_of(s, r);
+      if (!world->site().holds(worker)) continue;
+      replicas[s].push_back(make_replica(s, r, worker));
+      held_by[worker.index()].push_back(replicas[s].back().get());
+    }
+  }
+}
+
+void Stages::make_devices() {
+  model::Devices& installed =
+      options.devices != nullptr ? *options.devices : model::installed_devices();
+  const std::vector<at::Device>& device_of_worker = world->site().device_of_worker;
+  devices.resize(static_cast<size_t>(table.num_workers()));
+  for (const WorkerId worker : world->site().own_workers()) {
+    const at::Device device =
+        device_of_worker.empty() ? at::Device(at::kCPU) : device_of_worker[worker.index()];
+    devices[worker.index()] = std::make_unique<WorkerDevice>(installed, device);
+  }
+}
+
+void Stages::choose_precisions() {
+  const std::vector<at::Device>& all = world->site().device_of_worker;
+  const bool has_cuda = std::any_of(all.begin(), all.end(),
+                                    [](const at::Device& device) { return device.is_cuda(); });
+  const bool has_workers = !world->site().own_workers().empty();
+  if (options.precision == Precision::Tf32 && !has_cuda && has_workers) {
+    throw ConfigError(
+        "precision tf32 is a mode of NVIDIA's GPUs, and the workers compute on CPUs: expected "
+        "float32, bfloat16 or float16");
+  }
+  if (has_cuda) {
+    at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::Tf32);
+    at::globalContext().setAllowTF32CuDNN(options.precision == Precision::Tf32);
+  }
+  precisions.resize(stage_of_layer.size());
+  if (!is_short(options.precision)) return;
+  std::map<at::DeviceType, std::vector<model::LayerPrecision>> found;
+  for (size_t l = 0; l < stage_of_layer.size(); ++l) {
+    const at::Device device = memory_of(stage_of_layer[l]);
+    auto& here = found[device.type()];
+    if (here.empty()) here = model::layer_precisions(model, options.precision, device);
+    precisions[l] = here[l];
+  }
+}
+
+at::Device Stages::memory_of(StageId stage) const {
+  std::optional<at::Device> found;
+  for (int replica = 0; replica < counts[stage.index()]; ++replica) {
+    const WorkerId worker = table.worker_of_replica(stage, replica);
+    if (!world->site().holds(worker)) continue;
+    const at::Device device = devices[worker.index()]->compute().memory();
+    if (found && found->type() != device.type()) {
+      throw ConfigError(fmt::format(
+          "replicas of stage {} are on {} and {}, which compute different operations in {}: "
+          "expected devices of one kind, or float32",
+          stage.value, found->str(), device.str(), to_string(options.precision)));
+    }
+    found = device;
+  }
+  return found.value_or(at::Device(at::kCPU));
+}
+
+void Stages::make_modules() {
+  std::vector<const StageModule*> all;
+  for (size_t s = 0; s < counts.size(); ++s) {
+    modules.push_back(std::make_unique<StageModule>(model, stage_of_layer,
+                                                    StageId{static_cast<int32_t>(s)}, precisions));
+    all.push_back(modules.back().get());
+    if (all.back()->layers().empty()) throw ConfigError(fmt::format("stage {} has no layer", s));
+  }
+  ties = find_tied_weights(model, stage_of_layer, all);
+}
+
+std::unique_ptr<Replica> Stages::make_replica(size_t stage, int number, WorkerId worker) const {
+  WorkerDevice& device = *devices[worker.index()];
+  const StageModule& module = *modules[stage];
+  const auto scope = device.compute().enter();
+  WeightShare share;
+  if (shares_state(stage)) {
+    const StageWeights weights = weights_of(module);
+    share = weight_shares(weights.shapes, weights.layer_ends,
+                          counts[stage])[static_cast<size_t>(number)];
+  }
+  auto replica = std::make_unique<Replica>(
+      Replica{.worker = worker,
+              .replica = number,
+              .module = &module,
+              .ties = &ties.stages[stage],
+              .device = &device,
+              .weights = WeightStore(device.to_device(initial_weights(model, module, options.seed)),
+                                     optimizer, optimizers_of(model, module, options.optimizers),
+                                     std::move(share), module.weight_types()),
+              .buffers = device.to_device(initial_buffers(model, module)),
+              .shares_state = shares_state(stage)});
+  if (options.device_graphs && !device.is_host())
+    replica->graphs = std::make_unique<StageGraphs>(module, device.compute());
+  return replica;
+}
+
+bool Stages::shares_state(size_t stage) const {
+  return stage < options.shard_optimizer.size() && options.shard_optimizer[stage] &&
+         counts[stage] > 1;
+}
+
+bool Stages::is_spread(size_t stage) const {
+  std::set<int> ranks;
+  for (int r = 0; r < counts[stage]; ++r)
+    ranks.insert(world->site().rank_of_worker[worker_of(stage, r).index()]);
+  return ranks.size() > 1;
+}
+
+bool Stages::has_gpu() const {
+  return std::any_of(devices.begin(), devices.end(),
+                     [](const auto& device) { return device && !device->device().is_cpu(); });
+}
+
+bool Stages::sums_on_gpus(size_t stage) const {
+  if (counts[stage] == 1 || options.sync == plan::GradientSync::Asynchronous) return false;
+  // All workers of linked ranks have GPUs (DeviceLinks::open()).
+  if (world->has_links()) return true;
+  if (world->site().num_ranks() > 1) return false;
+  return std::none_of(replicas[stage].begin(), replicas[stage].end(),
+                      [](const auto& replica) { return replica->device->is_host(); });
+}
+
+}  // namespace penstock::runtime

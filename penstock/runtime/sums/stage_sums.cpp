@@ -1,0 +1,45 @@
+#include "penstock/runtime/sums/stage_sums.h"
+
+#include <utility>
+
+#include "penstock/runtime/ordered_sum.h"
+
+namespace penstock::runtime {
+
+using schedule::Action;
+
+void StageSums::add_inner_ties() {
+  for (const std::vector<size_t>& group : context_.replica.ties->inside) {
+    at::Tensor sum;
+    for (const size_t w : group) add_gradient(sum, std::exchange((*ready_)[w], {}));
+    for (const size_t w : group) (*ready_)[w] = sum;
+  }
+}
+
+SoleSums::SoleSums(const StageContext& context, Grouping grouping)
+    : StageSums(context),
+      rounded_(grouping.rounded),
+      gradients_(context.module().weight_offsets().back(), grouping) {}
+
+void SoleSums::add(const Action& action, const Backward& backward) {
+  gradients_.add(action.micro_batch, backward(StageTape::Made()));
+}
+
+Tensors& SoleSums::ready(MiniBatchId mini_batch) {
+  if (ready_) return *ready_;
+  ready_ = sum_of(gradients_.take(mini_batch), context_.module().weight_offsets().back());
+  for (size_t w = 0; w < rounded_.size(); ++w) {
+    if (rounded_[w])
+      (*ready_)[w] = rounded(std::move((*ready_)[w]), context_.run.setup.gradient_precision);
+  }
+  add_inner_ties();
+  return *ready_;
+}
+
+void SoleSums::step(const Action& action) {
+  const model::StepContext step = context_.step_context(action.version.value);
+  context_.replica.weights.step(ready(action.mini_batch), step);
+  ready_.reset();
+}
+
+}  // namespace penstock::runtime
