@@ -49,7 +49,7 @@ std::string entry(const Row& row) {
   };
   if (!row.keyword.empty()) note(fmt::format("Python: `{}`", row.keyword));
   const std::string usual = is_flag(row) ? "" : text_of(row, {});
-  if (!usual.empty()) note(fmt::format("default: {}", usual));
+  if (!usual.empty() && usual != "0") note(fmt::format("default: {}", usual));
   if (!notes.empty()) notes += ')';
   const bool ends = row.help.ends_with('.');
   return wrapped(fmt::format("- **`{}`**{}: {}{}{}", row.name, notes, row.help, ends ? "" : ".",

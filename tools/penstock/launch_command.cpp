@@ -37,7 +37,7 @@ Exit code: 0 when all ranks ended with 0, or that of the rank that failed first 
 n). SIGINT and SIGTERM go to all ranks; the second one kills them. docs/launching.md has the
 variables that ranks get, and the launchers of jobs on several machines.)";
 
-struct LaunchOptions {
+struct LaunchCommandOptions {
   launch::LaunchOptions launch;
   std::string log_dir;
   double grace_s = 20;
@@ -51,7 +51,7 @@ std::chrono::milliseconds checked_time(const char* option, double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-void warn_of_useless(const Options& options) {
+void warn_of_useless(const LaunchCommandOptions& options) {
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (servers != nullptr && std::string_view(servers) != "0") {
     std::cerr << fmt::format(
@@ -109,7 +109,7 @@ void check_words(const CLI::App& app, const std::vector<std::string>& words) {
 
 using Refuses = std::function<int(const std::vector<std::string>&)>;
 
-int run_launch(LaunchOptions& options, const CLI::App& app, const std::vector<std::string>& extras,
+int run_launch(LaunchCommandOptions& options, const CLI::App& app, const std::vector<std::string>& extras,
         const std::vector<std::string>& words, const Refuses& refuses) {
   refuse_extras(extras);
   check_words(app, words);
@@ -140,7 +140,7 @@ int words_before_command(int argc, char** argv) {
 }
 
 Command launch_command(CLI::App& parent, std::vector<std::string> words, Refuses refuses) {
-  auto options = std::make_shared<LaunchOptions>();
+  auto options = std::make_shared<LaunchCommandOptions>();
   CLI::App* app = parent.add_subcommand(
       "launch", "Start the ranks of a job on this machine and watch over them");
   app->add_option("-n,--ranks", options->launch.ranks, "Number of ranks, each a process of its own")

@@ -44,11 +44,11 @@ namespace penstock::tool {
 
 namespace {
 
-std::atomic<bool> g_stop_stream{false};
+std::atomic<bool> g_stop_stream_stream_stream{false};
 std::atomic<bool> g_save{false};
 
 extern "C" void on_stop_signal(int) {
-  g_stop_stream.store(true);
+  g_stop_stream_stream_stream.store(true);
   end_at_next_signal();
 }
 
@@ -107,7 +107,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
                                   .threads = static_cast<int>(options.threads),
                                   .seed = options.seed,
                                   .optimizer = options.optimizer,
-                                  .stop = &g_stop_stream};
+                                  .stop = &g_stop_stream_stream_stream};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   profiler.concurrency = std::clamp(cores / profiler.threads, 1, std::max(request.workers, 1));
   if (!request.device.empty()) {
@@ -154,7 +154,7 @@ class Watcher {
       timed_out_ = true;
       stop_ = true;
     }
-    if (g_stop_stream) stop_ = true;
+    if (g_stop_stream_stream_stream) stop_ = true;
     stages_.add(now.stages);
   }
 
@@ -283,9 +283,9 @@ int run_stream(const StreamArguments& options) {
     try {
       profile = profile_of(options, model, loss, request);
     } catch (const RuntimeError&) {
-      if (!g_stop_stream) throw;
+      if (!g_stop_stream_stream_stream) throw;
     }
-    if (g_stop_stream) {
+    if (g_stop_stream_stream_stream) {
       std::cerr << "stopped before the first frame: nothing was learned, and nothing is saved\n";
       return kExitYes;
     }
@@ -390,7 +390,7 @@ int run_stream(const StreamArguments& options) {
   watcher.finish();
   if (watcher.timed_out() && !summary.end.is_error)
     summary.end.reason = fmt::format("the {} s that were asked for are over", options.seconds);
-  if (summary.numbers.processed == 0 && !summary.end.is_error && !g_stop_stream)
+  if (summary.numbers.processed == 0 && !summary.end.is_error && !g_stop_stream_stream_stream)
     summary.end = {"no frame was learned from: " + summary.end.reason, true};
   if (page) page->end(summary.end.reason);
   // Weights that have learned nothing, or nonsense, must not replace better ones.

@@ -11,7 +11,7 @@ namespace penstock::frames {
 
 namespace {
 
-using Kind = VideoAnswer::Kind;
+using Answer = VideoAnswer::Kind;
 
 /// What the thread alone uses.
 class OpenVideo {
@@ -29,8 +29,8 @@ class OpenVideo {
     if (!video_ && !open(answer)) return;
     answer.kind = read_kind(answer.error);
     count(answer);
-    if (answer.kind == Kind::Ended && !decoded_) decoded_ = pictures_;
-    if (answer.kind == Kind::Ended && request_.repeats && pictures_ > 0) {
+    if (answer.kind == Answer::Ended && !decoded_) decoded_ = pictures_;
+    if (answer.kind == Answer::Ended && request_.repeats && pictures_ > 0) {
       pictures_ = 0;
       broken_before_ = answer.broken;
       video_.reset();
@@ -40,7 +40,7 @@ class OpenVideo {
     }
     answer.decoded = decoded_;
     answer.came_ns = steady_ns();
-    if (answer.kind == Kind::Picture) take_over(answer);
+    if (answer.kind == Answer::Picture) take_over(answer);
   }
 
  private:
@@ -59,7 +59,7 @@ class OpenVideo {
       answer.frames_per_second = opencv_.frames_per_second(video_.get());
       return true;
     }
-    answer.kind = Kind::NotOpened;
+    answer.kind = Answer::NotOpened;
     answer.error = text_of(error);
     return false;
   }
@@ -69,7 +69,7 @@ class OpenVideo {
     answer.broken += broken_before_;
   }
 
-  Kind read_kind(std::string& why) {
+  Answer read_kind(std::string& why) {
     const int64_t timeout_ns = std::chrono::nanoseconds(request_.read_timeout).count();
     const int64_t begin_ns = steady_ns();
     OpencvError error;
@@ -78,21 +78,21 @@ class OpenVideo {
       switch (opencv_.read_video(video_.get(), request_.channels, picture_.get(), &error)) {
         case OpencvRead::Picture:
           ++pictures_;
-          return Kind::Picture;
+          return Answer::Picture;
         case OpencvRead::Ended:
-          return Kind::Ended;
+          return Answer::Ended;
         case OpencvRead::Failed:
           why = text_of(error);
-          return Kind::Failed;
+          return Answer::Failed;
         case OpencvRead::Nothing:
           break;
       }
-      if (!request_.name.empty()) return Kind::NoneCame;
+      if (!request_.name.empty()) return Answer::NoneCame;
       // A camera that was slow is asked again; one that is gone says so at once.
       constexpr int64_t kQuickNs = 500'000'000;
       const int64_t now_ns = steady_ns();
-      if (is_cancelled_ || now_ns - begin_ns >= timeout_ns) return Kind::NoneCame;
-      if (now_ns - call_ns < kQuickNs && ++quick_failures == 3) return Kind::NoneCame;
+      if (is_cancelled_ || now_ns - begin_ns >= timeout_ns) return Answer::NoneCame;
+      if (now_ns - call_ns < kQuickNs && ++quick_failures == 3) return Answer::NoneCame;
     }
   }
 
@@ -110,7 +110,7 @@ class OpenVideo {
     if (opencv_.copy_picture(picture_.get(), size_.width, size_.height, answer.pixels.data(),
                              &error))
       return;
-    answer.kind = Kind::Failed;
+    answer.kind = Answer::Failed;
     answer.error = text_of(error);
   }
 
@@ -158,7 +158,7 @@ void VideoReader::Shared::run() noexcept {
     try {
       video.read(answer);
     } catch (const std::exception& error) {
-      answer.kind = Kind::Failed;
+      answer.kind = Answer::Failed;
       answer.error = error.what();
     }
     MutexLock lock(mutex);

@@ -45,7 +45,7 @@ double measured_throughput(const ReportInput& input) {
 double predicted_throughput(const ReportInput& input) {
   const bool in_history = input.history && input.history->predicted_throughput_samples_per_s > 0;
   return in_history ? input.history->predicted_throughput_samples_per_s
-                    : input.plan.throughput_samples_per_s;
+                    : input.plan.prediction.throughput_samples_per_s;
 }
 
 /// Of the run, or else of the plan; 0 to 0 where it is not known.
@@ -53,7 +53,7 @@ plan::Interval predicted_interval(const ReportInput& input) {
   if (input.history && input.history->predicted_throughput_samples_per_s > 0)
     return {input.history->prediction_low_samples_per_s,
             input.history->prediction_high_samples_per_s};
-  return {input.plan.throughput_low_samples_per_s, input.plan.throughput_high_samples_per_s};
+  return {input.plan.prediction.throughput_low_samples_per_s, input.plan.prediction.throughput_high_samples_per_s};
 }
 
 std::string_view slowest_name(const Bottleneck& bottleneck) {
@@ -94,15 +94,15 @@ std::string key_numbers_section(const ReportInput& input, const PlanView& view) 
   for (const Timeline& timeline : input.timelines) {
     numbers.add(percent_text(timeline.idle_share()), "idle, " + timeline.source);
   }
-  if (input.timelines.empty() && input.plan.idle_share > 0) {
-    numbers.add(percent_text(input.plan.idle_share), "idle, predicted");
+  if (input.timelines.empty() && input.plan.prediction.idle_share > 0) {
+    numbers.add(percent_text(input.plan.prediction.idle_share), "idle, predicted");
   }
   for (const Timeline& timeline : input.timelines) {
     numbers.add(duration_text(static_cast<double>(timeline.makespan_ns())),
                 "duration, " + timeline.source);
   }
-  if (input.timelines.empty() && input.plan.latency_ns > 0)
-    numbers.add(format_duration(input.plan.latency_ns), "from first forward to step");
+  if (input.timelines.empty() && input.plan.prediction.latency_ns > 0)
+    numbers.add(format_duration(input.plan.prediction.latency_ns), "from first forward to step");
   int64_t peak_bytes = 0;
   for (const int64_t bytes : input.peak_memory_bytes) peak_bytes = std::max(peak_bytes, bytes);
   if (input.peak_memory_bytes.empty()) {
@@ -117,8 +117,8 @@ std::string key_numbers_section(const ReportInput& input, const PlanView& view) 
   if (view.bottleneck.time_ns > 0) {
     numbers.add(duration_text(view.bottleneck.time_ns), slowest_name(view.bottleneck));
   }
-  if (input.plan.optimality_gap > 0)
-    numbers.add(percent_text(input.plan.optimality_gap), "at most above the optimum");
+  if (input.plan.explanation.optimality_gap > 0)
+    numbers.add(percent_text(input.plan.explanation.optimality_gap), "at most above the optimum");
   return numbers.to_string();
 }
 
@@ -148,7 +148,7 @@ std::string plan_section(const PlanView& view) {
 }
 
 std::string strategies_section(const PlanView& view) {
-  if (view.plan.alternatives.empty()) return "";
+  if (view.plan.explanation.alternatives.empty()) return "";
   return "<h2>Strategies</h2>\n<div id=\"strategies\">" + family_table(view).html() + "</div>\n" +
          html_list(family_reasons(view));
 }

@@ -20,13 +20,13 @@ plan::Alternative numbers_of(const plan::Plan& plan) {
     memory_bytes = std::max(memory_bytes, stage.memory_bytes);
   return {.strategy = plan.strategy,
           .config = plan.config(),
-          .throughput_samples_per_s = plan.throughput_samples_per_s,
+          .throughput_samples_per_s = plan.prediction.throughput_samples_per_s,
           .weights = plan.weights,
           .micro_batches = plan.micro_batches,
-          .latency_ns = plan.latency_ns,
+          .latency_ns = plan.prediction.latency_ns,
           .memory_bytes = memory_bytes,
-          .idle_share = plan.idle_share,
-          .bytes_per_sample = plan.bytes_per_sample,
+          .idle_share = plan.prediction.idle_share,
+          .bytes_per_sample = plan.prediction.bytes_per_sample,
           .note = ""};
 }
 
@@ -84,7 +84,7 @@ bool is_chosen(const plan::Plan& plan, const plan::Alternative& alternative) {
 std::vector<Family> families_of(const plan::Plan& plan) {
   std::vector<Family> families;
   bool found = false;
-  for (const plan::Alternative& alternative : plan.alternatives) {
+  for (const plan::Alternative& alternative : plan.explanation.alternatives) {
     const bool winner = !found && is_chosen(plan, alternative);
     families.push_back(
         {winner && !alternative.weights ? numbers_of(plan) : alternative, winner});
@@ -130,8 +130,8 @@ std::vector<std::string> reasons_of(const std::vector<Family>& families) {
 }
 
 std::vector<std::string> other_notes(const plan::Plan& plan) {
-  std::vector<std::string> notes = plan.notes;
-  for (const plan::Alternative& family : plan.alternatives) {
+  std::vector<std::string> notes = plan.explanation.notes;
+  for (const plan::Alternative& family : plan.explanation.alternatives) {
     if (family.note.empty()) continue;
     std::erase_if(notes, [&](const std::string& note) {
       return note.find(family.note) != std::string::npos;

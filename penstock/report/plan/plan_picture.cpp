@@ -30,12 +30,12 @@ std::string how_it_runs(const PlanView& view) {
 std::string what_it_reaches(const PlanView& view) {
   const plan::Plan& plan = view.plan;
   std::string text =
-      fmt::format("predicted {} samples/s", format_rate(plan.throughput_samples_per_s));
-  if (plan.idle_share > 0)
-    text += fmt::format(", workers idle {} of the time", percent_text(plan.idle_share));
-  text += fmt::format(", cost model {}", shortened(plan.cost_model, 20));
-  if (plan.optimality_gap > 0)
-    text += fmt::format(", at most {} above the optimum", percent_text(plan.optimality_gap));
+      fmt::format("predicted {} samples/s", format_rate(plan.prediction.throughput_samples_per_s));
+  if (plan.prediction.idle_share > 0)
+    text += fmt::format(", workers idle {} of the time", percent_text(plan.prediction.idle_share));
+  text += fmt::format(", cost model {}", shortened(plan.explanation.cost_model, 20));
+  if (plan.explanation.optimality_gap > 0)
+    text += fmt::format(", at most {} above the optimum", percent_text(plan.explanation.optimality_gap));
   return text;
 }
 

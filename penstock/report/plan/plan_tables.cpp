@@ -150,7 +150,7 @@ Table family_table(const PlanView& view) {
         family.is_winner ? "*" : "",
         std::string(to_string(numbers.strategy)),
         short_config(numbers.config, 18),
-        numbers.weights,
+        name_of(numbers.weights),
         numbers.micro_batches > 0 ? fmt::to_string(numbers.micro_batches) : "-",
         possible ? format_rate(rate) : "-",
         against(plan::Strategy::Serial),

@@ -41,14 +41,14 @@ std::string heading(const PlanView& view) {
       plan.model.empty() ? "model" : shortened(plan.model, 20), to_string(plan.strategy),
       short_config(plan.config(), 24),
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
-      shortened(plan.weights, 16) + (plan.precision == Precision::Float32
+      std::string(to_string(plan.weights)) + (plan.precision == Precision::Float32
                                          ? ""
                                          : fmt::format(", in {}", to_string(plan.precision))),
       std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return stage.replicas > 1; })
           ? ", gradients by " + view.gradient_method()
           : "",
-      shortened(plan.cost_model, 20));
+      shortened(plan.explanation.cost_model, 20));
 }
 
 std::string slowest_part(const PlanView& view) {
@@ -58,16 +58,16 @@ std::string slowest_part(const PlanView& view) {
                                  duration_text(view.bottleneck.time_ns));
   // Replicas that are behind different links share the messages out.
   const double reached_ns =
-      plan.throughput_samples_per_s > 0
-          ? static_cast<double>(plan.micro_batch_size) * 1e9 / plan.throughput_samples_per_s
+      plan.prediction.throughput_samples_per_s > 0
+          ? static_cast<double>(plan.micro_batch_size) * 1e9 / plan.prediction.throughput_samples_per_s
           : 0;
   if (view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns > 0 &&
       reached_ns < 0.999 * view.bottleneck.time_ns)
     text += ", if one link carried all of it";
-  const auto priced = static_cast<double>(plan.bottleneck_ns);
+  const auto priced = static_cast<double>(plan.prediction.bottleneck_ns);
   if (priced > 0 && std::fabs(priced - view.bottleneck.time_ns) > 0.02 * view.bottleneck.time_ns) {
     text += fmt::format(" as it runs\n  cost model {} prices the slowest part at {}",
-                        shortened(plan.cost_model, 20), duration_text(priced));
+                        shortened(plan.explanation.cost_model, 20), duration_text(priced));
   }
   return text + '\n';
 }
@@ -77,53 +77,53 @@ std::string totals(const PlanView& view) {
   std::string text = fmt::format("{} of {} per step, {} in flight per worker of stage 0\n",
                                  plural(plan.micro_batches, "micro-batch"),
                                  plural(plan.micro_batch_size, "sample"), plan.depth);
-  const bool has_interval = plan.throughput_high_samples_per_s > 0;
-  text += fmt::format("predicted {} samples/s", format_rate(plan.throughput_samples_per_s));
+  const bool has_interval = plan.prediction.throughput_high_samples_per_s > 0;
+  text += fmt::format("predicted {} samples/s", format_rate(plan.prediction.throughput_samples_per_s));
   if (has_interval) {
     text +=
-        ", " + plan::Interval{plan.throughput_low_samples_per_s, plan.throughput_high_samples_per_s}
+        ", " + plan::Interval{plan.prediction.throughput_low_samples_per_s, plan.prediction.throughput_high_samples_per_s}
                    .text();
   }
-  if (plan.latency_ns > 0)
+  if (plan.prediction.latency_ns > 0)
     text += fmt::format(", {} from a sample's first forward to its step",
-                        format_duration(plan.latency_ns));
-  if (plan.idle_share > 0)
-    text += fmt::format(", workers idle {} of the time", percent_text(plan.idle_share));
+                        format_duration(plan.prediction.latency_ns));
+  if (plan.prediction.idle_share > 0)
+    text += fmt::format(", workers idle {} of the time", percent_text(plan.prediction.idle_share));
   text += '\n';
   text += slowest_part(view);
   if (view.least_memory_limit_bytes > 0) {
     text +=
         fmt::format("memory limit {} per worker\n", format_bytes(view.least_memory_limit_bytes));
   }
-  const size_t levels = std::min(plan.bytes_per_sample.size(), plan.cluster.levels.size());
+  const size_t levels = std::min(plan.prediction.bytes_per_sample.size(), plan.cluster.levels.size());
   for (size_t level = 0; level < levels; ++level) {
     text += fmt::format("{}{} {}", level == 0 ? "bytes per sample: " : ", ",
                         view.level_name(static_cast<int>(level) + 1),
-                        bytes_text(plan.bytes_per_sample[level]));
+                        bytes_text(plan.prediction.bytes_per_sample[level]));
   }
   if (levels > 0) text += '\n';
   if (const std::string taken = view.processor_text(); !taken.empty()) text += taken + '\n';
-  if (plan.optimality_gap > 0) {
+  if (plan.explanation.optimality_gap > 0) {
     text += fmt::format(
         "optimality gap: the slowest part may be up to {} above that of the best plan\n",
-        percent_text(plan.optimality_gap));
+        percent_text(plan.explanation.optimality_gap));
   }
   return text;
 }
 
 std::string families(const plan::Plan& plan) {
-  if (plan.alternatives.empty()) return "";
+  if (plan.explanation.alternatives.empty()) return "";
   Table table({{"strategy", Align::Left, 16},
                {"workers", Align::Left, 24},
                {"samples/s"},
                {"against this plan"}});
-  for (const plan::Alternative& alternative : plan.alternatives) {
+  for (const plan::Alternative& alternative : plan.explanation.alternatives) {
     const bool possible = alternative.throughput_samples_per_s > 0;
     table.add({std::string(to_string(alternative.strategy)), short_config(alternative.config, 24),
                possible ? format_rate(alternative.throughput_samples_per_s) : "-",
                is_chosen(plan, alternative) ? "chosen"
                : possible
-                   ? ratio_text(alternative.throughput_samples_per_s, plan.throughput_samples_per_s)
+                   ? ratio_text(alternative.throughput_samples_per_s, plan.prediction.throughput_samples_per_s)
                    : "no such plan"});
   }
   return fmt::format("\n{}", table.text());
@@ -156,7 +156,7 @@ std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes) {
     text += '\n' + with_more(worker_table(view, size), view.workers.size());
   if (!view.links.empty()) text += '\n' + with_more(link_table(view, size), view.links.size());
   text += '\n' + totals(view) + families(plan);
-  return text + (plan.notes.empty() ? "" : "\nnotes\n" + items(plan.notes));
+  return text + (plan.explanation.notes.empty() ? "" : "\nnotes\n" + items(plan.explanation.notes));
 }
 
 std::string compare_table(const plan::Plan& plan) {

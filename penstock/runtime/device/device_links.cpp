@@ -19,8 +19,8 @@ using schedule::Action;
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};
-constexpr std::chrono::hours kIdle{24};
+constexpr std::chrono::milliseconds kLinkLook{100};
+constexpr std::chrono::hours kLinkIdle{24};
 
 /// Of one link, the micro-batches in the order of the two ends' actions.
 struct Orders {
@@ -226,7 +226,7 @@ void DeviceLinks::send_what_is_wanted() {
       MutexLock lock(mutex_);
       while (!ends_ && (link = next_wanted()) == nullptr) {
         changed_.wait_until(
-            mutex_, std::chrono::steady_clock::now() + kIdle,
+            mutex_, std::chrono::steady_clock::now() + kLinkIdle,
             [this]() NO_THREAD_SAFETY_ANALYSIS { return ends_ || next_wanted() != nullptr; });
       }
       if (ends_) return;
@@ -319,7 +319,7 @@ LinkWatch::LinkWatch(DeviceLinks& links, RunControl& fabric)
           }
           // The next message of a link may be a mini-batch away.
           links.drop_sent();
-          changed.wait_for(lock, stop, kLook, [&fabric] { return fabric.failed(); });
+          changed.wait_for(lock, stop, kLinkLook, [&fabric] { return fabric.failed(); });
         }
         if (fabric.failed()) links.give_up();
       }) {}

@@ -21,7 +21,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 /// A piece ends before, or its peer is lost: the mesh notices who is silent. When this time is
 /// over, Gloo closes all connections of the group.
 constexpr std::chrono::hours kNever{24 * 365};
-constexpr std::chrono::hours kIdle{24};
+constexpr std::chrono::hours kCarrierIdle{24};
 
 /// Waits for pieces of one lane and direction, the oldest first.
 class PieceWaiter {
@@ -88,7 +88,7 @@ class PieceWaiter {
   WorkPtr oldest() {
     MutexLock lock(mutex_);
     while (!closed_ && pieces_.empty()) {
-      changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kIdle,
+      changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kCarrierIdle,
                           [this]()
                               NO_THREAD_SAFETY_ANALYSIS { return closed_ || !pieces_.empty(); });
     }

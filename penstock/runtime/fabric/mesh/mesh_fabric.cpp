@@ -28,7 +28,7 @@ enum class Note : uint8_t {
 };
 
 /// How often a rank without workers looks at the stop flag.
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kLookAgain{100};
 /// How long who_waits() waits for the other ranks.
 constexpr std::chrono::seconds kAnswers{2};
 
@@ -327,7 +327,7 @@ bool MeshRun::wait_for_end(Wait& wait) {
     if (!has_workers && gate_.wants_stop()) ask_for_stop();
     const CondVar::Deadline look =
         has_workers ? wait.deadline
-                    : std::min(wait.deadline, CondVar::Deadline::clock::now() + kLook);
+                    : std::min(wait.deadline, CondVar::Deadline::clock::now() + kLookAgain);
     bool ended = false;
     {
       MutexLock lock(mutex_);

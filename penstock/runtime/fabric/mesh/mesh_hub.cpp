@@ -13,7 +13,7 @@ namespace penstock::runtime {
 
 namespace {
 
-enum class Note : uint8_t {
+enum class HubNote : uint8_t {
   Text,   ///< to rank 0: a rank's text of a round
   Texts,  ///< from rank 0: all of them
   Run,    ///< of a run
@@ -35,14 +35,14 @@ MeshHub::MeshHub(std::unique_ptr<net::Mesh> mesh) : mesh_(std::move(mesh)) {
 
 void MeshHub::on_note(int peer, const std::string& note) {
   net::WireReader in(note);
-  switch (in.get<Note>()) {
-    case Note::Text: {
+  switch (in.get<HubNote>()) {
+    case HubNote::Text: {
       const auto round = in.get<Round>();
       const bool to_all = in.get<bool>();
       on_text(peer, round, to_all, std::string(in.rest()));
       return;
     }
-    case Note::Texts: {
+    case HubNote::Texts: {
       MutexLock lock(mutex_);
       const auto round = in.get<Round>();
       std::map<int, std::string>& texts = texts_[round];
@@ -51,18 +51,18 @@ void MeshHub::on_note(int peer, const std::string& note) {
       changed_.notify_all();
       return;
     }
-    case Note::Run: {
+    case HubNote::Run: {
       const auto run = in.get<uint32_t>();
       return on_run_note(peer, run, std::string(in.rest()));
     }
-    case Note::Name: {
+    case HubNote::Name: {
       std::string name(in.text());
       MutexLock lock(mutex_);
       published_[std::move(name)] = in.rest();
       changed_.notify_all();
       return;
     }
-    case Note::Call:
+    case HubNote::Call:
       return on_call(std::string(in.rest()));
   }
 }
@@ -103,7 +103,7 @@ void MeshHub::listen(const std::string& name, std::function<void()> on_call) {
 
 void MeshHub::call(int peer, const std::string& name) {
   net::WireWriter out;
-  out.put(Note::Call);
+  out.put(HubNote::Call);
   mesh_->tell(peer, out.take() + name);
 }
 
@@ -133,7 +133,7 @@ void MeshHub::on_lost(int peer, const std::string& why) {
 
 void MeshHub::on_text(int peer, Round round, bool to_all, std::string text) {
   net::WireWriter out;
-  out.put(Note::Texts);
+  out.put(HubNote::Texts);
   out.put(round);
   {
     MutexLock lock(mutex_);
@@ -194,7 +194,7 @@ std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text,
     on_text(0, round, to_all, text);
   } else {
     net::WireWriter out;
-    out.put(Note::Text);
+    out.put(HubNote::Text);
     out.put(round);
     out.put(to_all);
     mesh_->tell(0, out.take() + text);
@@ -230,7 +230,7 @@ std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text,
 
 void MeshHub::publish(const std::string& name, const std::string& text) {
   net::WireWriter out;
-  out.put(Note::Name);
+  out.put(HubNote::Name);
   out.text(name);
   const std::string note = out.take() + text;
   for (int r = 0; r < ranks(); ++r) {
@@ -284,7 +284,7 @@ void MeshHub::end_run(uint32_t run) {
 
 void MeshHub::tell(int peer, uint32_t run, const std::string& note) {
   net::WireWriter out;
-  out.put(Note::Run);
+  out.put(HubNote::Run);
   out.put(run);
   mesh_->tell(peer, out.take() + note);
 }
