@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "penstock/exported/read_program.h"
+#include "penstock/exported/program.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"

@@ -43,7 +43,7 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
     if (link.gradient_bytes) by_factor(*link.gradient_bytes);
   }
   plan.micro_batch_size = micro_batch_size;
-  plan.compute_error = 0;  // what proportion costs is not known
+  plan.prediction.compute_error = 0;  // what proportion costs is not known
 }
 
 /// One message each way over every link of a stage.
@@ -78,18 +78,18 @@ void predict(plan::Plan& plan) {
   constexpr int64_t kMicroBatches = 256;
   const int64_t steps = std::max<int64_t>(2, ceil_div(kMicroBatches, plan.micro_batches));
   simulate::Result result = simulate::simulate_plan(plan, steps, {});
-  plan.throughput_samples_per_s = result.throughput_samples_per_s;
+  plan.prediction.throughput_samples_per_s = result.throughput_samples_per_s;
   const plan::Interval interval =
-      simulate::expected_interval(plan, plan.throughput_samples_per_s).value_or(plan::Interval{});
-  plan.throughput_low_samples_per_s = interval.low;
-  plan.throughput_high_samples_per_s = interval.high;
-  plan.idle_share = result.idle_share;
+      simulate::expected_interval(plan, plan.prediction.throughput_samples_per_s).value_or(plan::Interval{});
+  plan.prediction.throughput_low_samples_per_s = interval.low;
+  plan.prediction.throughput_high_samples_per_s = interval.high;
+  plan.prediction.idle_share = result.idle_share;
   set_memory(plan, std::move(result.peak_memory_bytes));
-  plan.bottleneck_ns = nearest(report::PlanView(plan, 0).bottleneck.time_ns);
-  plan.latency_ns = 0;
-  plan.bytes_per_sample.clear();
-  plan.alternatives.clear();
-  plan.notes.clear();
+  plan.prediction.bottleneck_ns = nearest(report::PlanView(plan, 0).bottleneck.time_ns);
+  plan.prediction.latency_ns = 0;
+  plan.prediction.bytes_per_sample.clear();
+  plan.explanation.alternatives.clear();
+  plan.explanation.notes.clear();
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
   if (plan == given) return plan;
   predict(plan);
   if (resized) {
-    plan.notes.push_back(fmt::format(
+    plan.explanation.notes.push_back(fmt::format(
         "Made for micro-batches of {}: times and sizes are scaled in proportion to those of {}.",
         report::plural(given.micro_batch_size, "sample"), micro_batch_size));
   }

@@ -186,7 +186,7 @@ std::string replan_text(const plan::Plan& before, const plan::Plan& after, doubl
           ? fmt::format("{} of other layers", report::plural(std::ssize(after.stages), "stage"))
           : fmt::format("{} instead of {}", report::plural(std::ssize(after.stages), "stage"),
                         before.stages.size()),
-      tick_ns / 1e6, 1e3 / after.throughput_samples_per_s);
+      tick_ns / 1e6, 1e3 / after.prediction.throughput_samples_per_s);
 }
 
 /// Often enough to end in time.
@@ -321,7 +321,7 @@ int run_stream(const StreamArguments& options) {
     std::cerr << fmt::format("note: no stage is on a GPU: the plan has {}, and --device is {}\n",
                              report::plural(stages_of(plan), "stage"), options.device);
   }
-  const double predicted_fps = plan.throughput_samples_per_s;
+  const double predicted_fps = plan.prediction.throughput_samples_per_s;
   const int64_t deadline_ns = deadline_of(options, *source, plan);
   frames::FrameQueue queue(std::move(source),
                            {.capacity = static_cast<int>(options.queue), .waits_when_full = waits});

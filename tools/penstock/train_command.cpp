@@ -132,10 +132,10 @@ plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
   plan::Plan plan = plan::load_plan(options.request.plan.file);
   // Every worker is a thread with its own copy of the weights: refused before anything is made
   // for it.
-  if (plan.num_workers() > kMaxThreads) {
+  if (plan.num_workers() > options::kMaxThreads) {
     throw ConfigError(fmt::format(
         "{}: the plan has {} workers, expected at most {}: they are threads of this process",
-        options.request.plan.file, plan.num_workers(), kMaxThreads));
+        options.request.plan.file, plan.num_workers(), options::kMaxThreads));
   }
   if (!options.request.run.batch_size)
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
