@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "penstock/report/report.h"
+#include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
-#include "penstock/report/text/text_table.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
@@ -47,7 +47,7 @@ std::string profile_table(const profile::Profile& profile) {
       {"layer", Align::Left, 20}, {"kind", Align::Left, 12}, {"forward"}, {"backward"}};
   if (has_parts) columns.push_back({"for weights"});
   for (const char* title : {"share", "outputs", "weights", "kept"}) columns.push_back({title});
-  TextTable table(columns);
+  Table table(columns);
   const auto add = [&](std::vector<std::string> row, int64_t weight_ns) {
     if (has_parts) row.insert(row.begin() + 4, time_or_dash(weight_ns));
     table.add(std::move(row));
@@ -82,7 +82,7 @@ std::string profile_table(const profile::Profile& profile) {
        time_or_dash(sum.forward_ns), time_or_dash(sum.backward_ns), "", size_or_dash(output_sum),
        size_or_dash(sum.weight_bytes), size_or_dash(sum.stash_bytes)},
       sum.backward_weight_ns);
-  return text + table.to_string() + loss_line(profile);
+  return text + table.text() + loss_line(profile);
 }
 
 }  // namespace penstock::report
