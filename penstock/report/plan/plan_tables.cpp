@@ -14,9 +14,6 @@ namespace penstock::report {
 
 namespace {
 
-std::string time_or_dash(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
-std::string size_or_dash(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; }
-
 std::string share_or_dash(int64_t bytes, int64_t limit_bytes) {
   if (limit_bytes <= 0 || bytes <= 0) return "-";
   return percent_text(static_cast<double>(bytes) / static_cast<double>(limit_bytes));
