@@ -45,7 +45,7 @@ grep -q "\"name\": \"$preset\", \"inherits\"" "$REPO_ROOT/CMakePresets.json" ||
 [[ "$torch" == debian || "$preset" == release ]] ||
   die "--torch $torch needs --preset release, found --preset $preset"
 torches=("$torch")
-[[ "$torch" != both ]] || torches=(debian wheel)
+[[ "$torch" != both ]] || torches=(wheel debian)
 
 cd "$REPO_ROOT"
 say "What comes"
@@ -75,15 +75,33 @@ if [[ "$install" == yes ]]; then
   esac
 fi
 
+# With the second libtorch: the programs, the tests of what differs between libtorchs, and training
+# as a user starts it. Everything else has been tested with the first one.
+test_what_differs() {
+  configure_options=(-DPENSTOCK_TORCH_FREE_TESTS=OFF)
+  configure_and_build "$preset$torch_preset" penstock penstock-train model_test model_device_test
+  local folder="build/$preset$torch_preset"
+  run_tests "$folder/lib/model" --label-exclude '^slow$'
+  run_tests "$folder/tests/e2e" --tests-regex \
+    '^e2e\.(data|precision|resume|serial_check|train_plans|tutorial)$'
+}
+
+# run_tests FOLDER SELECTION...
+run_tests() {
+  local folder=$1
+  shift
+  run ctest --test-dir "$folder" --output-on-failure --no-tests=error --no-label-summary \
+    --parallel "$(nproc)" "$@"
+}
+
 for i in "${!torches[@]}"; do
   choose_torch "${torches[i]}"
+  if ((i > 0)) && [[ -z "$label" && "$all" == no ]]; then
+    test_what_differs
+    continue
+  fi
   left_out=()
   [[ "$all" == yes ]] || left_out+=(slow)
-  if ((i > 0)); then
-    # What does not touch libtorch is tested with the first one.
-    configure_options=(-DPENSTOCK_TORCH_FREE_TESTS=OFF)
-    left_out+=(tidy)
-  fi
   configure_and_build "$preset$torch_preset"
   selection=()
   if [[ -n "$label" ]]; then
@@ -91,6 +109,5 @@ for i in "${!torches[@]}"; do
   elif ((${#left_out[@]} > 0)); then
     selection=(--label-exclude "^($(IFS='|'; printf '%s' "${left_out[*]}"))\$")
   fi
-  run ctest --test-dir "build/$preset$torch_preset" --output-on-failure --no-tests=error \
-    --no-label-summary --parallel "$(nproc)" "${selection[@]}" || exit $?
+  run_tests "build/$preset$torch_preset" "${selection[@]}"
 done

@@ -87,7 +87,7 @@ bool is_own_command(const CLI::App& app, const std::string& word) {
 /// What stands before `--` and is no option of the launcher.
 void refuse_extras(const std::vector<std::string>& extras) {
   if (extras.empty()) return;
-  const std::string first = penstock::quoted(extras.front());
+  const std::string first = penstock::in_quotes(extras.front());
   if (extras.front().starts_with('-'))
     throw ConfigError(
         fmt::format("unknown option {}; those of the command stand after `--`", first));
@@ -104,7 +104,7 @@ void check_words(const CLI::App& app, const std::vector<std::string>& words) {
     throw ConfigError(
         fmt::format("a launch cannot be launched: {} after `--`, found 'launch'", kExpected));
   if (!has_ranks(command) && (command.starts_with('-') || is_own_command(app, command)))
-    throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::quoted(command)));
+    throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::in_quotes(command)));
 }
 
 using Refuses = std::function<int(const std::vector<std::string>&)>;

@@ -157,8 +157,8 @@ Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
   const size_t slash = files.schedule_path.rfind('/');
   document["schedule"] = files.schedule_path.substr(slash == std::string::npos ? 0 : slash + 1);
   document["micro_batches"] = plan.micro_batches;
-  document["throughput_samples_per_s"] = split.plan.throughput_samples_per_s;
-  document["plan_throughput_samples_per_s"] = plan.throughput_samples_per_s;
+  document["throughput_samples_per_s"] = split.plan.prediction.throughput_samples_per_s;
+  document["plan_throughput_samples_per_s"] = plan.prediction.throughput_samples_per_s;
   return document;
 }
 
@@ -172,11 +172,11 @@ std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& p
                           : fmt::format("{} by {}", moved > 0 ? "later" : "earlier",
                                         report::plural(std::abs(moved), "layer"))});
   }
-  const double share = split.plan.throughput_samples_per_s / plan.throughput_samples_per_s;
+  const double share = split.plan.prediction.throughput_samples_per_s / plan.prediction.throughput_samples_per_s;
   return fmt::format(
       "\nfor torch.distributed.pipelining, which cuts before submodules only\n{}  predicted {:.1f} "
       "samples/s, {:.1f} % of the plan's own cuts\n",
-      table.text(2), split.plan.throughput_samples_per_s, 100 * share);
+      table.text(2), split.plan.prediction.throughput_samples_per_s, 100 * share);
 }
 
 /// The schedule of one step, compute only: PyTorch adds the messages.

@@ -157,7 +157,7 @@ std::string shown_config(const Run& run) {
   return fmt::format("on {} stages ({})", stages, workers);
 }
 
-std::string text_of(const SimulateOptions& options, const Run& run) {
+std::string text_of(const Run& run) {
   const simulate::Result& result = run.result;
   return fmt::format("{} {}, {} of {}, {}\n", run.strategy, shown_config(run),
                      report::plural(result.micro_batches, "micro-batch"),
@@ -201,7 +201,7 @@ int run_simulate(const SimulateOptions& options) {
     write_output("", json_of(options, run).dump() + "\n");
     return kExitYes;
   }
-  std::string text = text_of(options, run);
+  std::string text = text_of(run);
   if (options.grid) text += report::text_grid(result.timeline);
   if (!options.trace.empty())
     text += fmt::format("  trace        {} (open it in ui.perfetto.dev)\n", options.trace);
