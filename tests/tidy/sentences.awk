@@ -1,6 +1,7 @@
 # Prints file:line of every sentence of a document that has more than `most` words; exit code 1 if
 # there is one. Code, tables, headings, HTML and addresses do not count; code inside a sentence is
-# one word. A paragraph and an item of a list end their last sentence.
+# one word. A paragraph and an item of a list end their last sentence. Pages that a program writes
+# ("<!-- Written by ... -->") are left out: they are lists of what stands elsewhere.
 
 function flush_sentence() {
   if (words > most) {
@@ -23,7 +24,8 @@ function add_word(word,   start) {
   if (may_end && start !~ /^[a-z]/) flush_sentence()
   if (words++ == 0) first_line = FNR
   if (words <= 6) opening = opening (words > 1 ? " " : "") word
-  may_end = word ~ /[.!?][]"')*_]*$/ && word !~ /^[("'*_\[]*([A-Z]|e\.g|i\.e|vs|cf|al|etc)\.$/
+  may_end = word ~ /[.!?][]"')*_]*$/ && word !~ /^[("'*_\[]*(e\.g|i\.e|vs|cf|al|etc)\.$/
+  if (words == 1 && word ~ /^[A-Z]\.$/) may_end = 0  # the initial of a name
 }
 
 function add_line(text,   parts, count, i, clean) {
@@ -43,7 +45,9 @@ function add_line(text,   parts, count, i, clean) {
 
 function end_block() { flush_sentence(); in_code = 0; open = 0 }
 
-FNR == 1 { end_block(); file = FILENAME; in_fence = in_html = 0; blank = 1 }
+FNR == 1 { end_block(); file = FILENAME; in_fence = in_html = 0; blank = 1; written = 0 }
+/^<!-- Written by / { written = 1 }
+written { next }
 /^ *```/ { end_block(); in_fence = !in_fence; blank = 1; next }
 in_fence { next }
 /^[ \t]*$/ { end_block(); in_html = 0; blank = 1; next }

@@ -200,6 +200,8 @@ expect clean sentences CONTRIBUTING.md "${limit:5}\`some words\nof code\`. Next.
 expect clean sentences CONTRIBUTING.md "| Some ${limit}|\n# Some ${limit}\n\n    Some ${limit}"
 expect clean sentences CONTRIBUTING.md "\`\`\`\nSome ${limit}\n\`\`\`"
 expect clean sentences CONTRIBUTING.md "<img src=a\n alt=\"Some ${limit}\">"
+expect clean sentences CONTRIBUTING.md "Some ${limit:20} R. Word.\nD. Name et al. ${limit:30}"
+expect clean sentences CONTRIBUTING.md "<!-- Written by a test. -->\n\nSome ${limit}"
 mkdir -p "$tree/docs/lab"
 expect offence sentences docs/a.md "Some ${limit}"
 expect clean sentences docs/lab/a.md "Some ${limit}"
