@@ -77,8 +77,8 @@ void take_rows(py::dict& options, options::TrainRequest& request) {
     const std::string keyword(row.keyword);
     if (keyword.empty() || !options.contains(keyword)) continue;
     const py::object value = options[keyword.c_str()];
-    const bool chosen = !value.is_none() &&
-                        !(py::isinstance<py::str>(value) && value.cast<std::string>().empty());
+    const bool chosen =
+        !value.is_none() && !(py::isinstance<py::str>(value) && value.cast<std::string>().empty());
     if (chosen) take_value(row.slot(request), value);
     PyDict_DelItemString(options.ptr(), keyword.c_str());
   }

@@ -23,8 +23,7 @@ void check_plan(const PlanSection& plan) {
   if (plan.sync && !plan.sync->method && !plan.file.empty())
     throw ConfigError("--sync auto chooses with the plan, and --plan gives one: name a method");
   if (plan.gradient_precision) {
-    const bool is_asynchronous =
-        plan.sync && plan.sync->method == plan::GradientSync::Asynchronous;
+    const bool is_asynchronous = plan.sync && plan.sync->method == plan::GradientSync::Asynchronous;
     plan::check_sync_precision(
         is_asynchronous ? plan::GradientSync::Asynchronous : plan::GradientSync::Ordered,
         *plan.gradient_precision);
@@ -79,8 +78,8 @@ void check(const TrainRequest& request) {
   check_range("--silence", run.silence_s, 0.1, 86'400, " seconds");
   check_range("--patience", run.patience_s, 0.1, 86'400, " seconds");
   if (run.check_steps < 1 || run.check_steps > 1'000'000) {
-    throw ConfigError(fmt::format("--check-steps must lie between 1 and 1000000, found {}",
-                                  run.check_steps));
+    throw ConfigError(
+        fmt::format("--check-steps must lie between 1 and 1000000, found {}", run.check_steps));
   }
   if (run.resume && run.checkpoint.empty())
     throw ConfigError("--resume needs --checkpoint DIR to resume from");

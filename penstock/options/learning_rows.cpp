@@ -151,8 +151,8 @@ std::vector<Row> rows() {
         .changes = Changes::Plan,
         .slot = at<&R::run, &RunRequest::gradient_groups>,
         .help = "flush: sum gradients in this many groups of micro-batches, a multiple of every "
-                "stage's replicas; runs with the same number agree bit for bit, whatever their "
-                "number of workers (default: the smallest number possible)"}});
+                "stage's replicas (default: the smallest number possible). Runs with the same "
+                "number agree bit for bit, whatever their number of workers"}});
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ bool has_replicas(const plan::Plan& plan) {
 }
 
 std::string without_replicas(const RunFacts& facts) {
-  return has_replicas(facts.plan) ? "" : "the plan has no replicas, so there are no gradients to add";
+  return has_replicas(facts.plan) ? ""
+                                  : "the plan has no replicas, so there are no gradients to add";
 }
 
 bool is_asynchronous(const TrainRequest& request) {
@@ -118,16 +119,16 @@ std::vector<Row> sync_rows() {
       {{.name = "--sync",
         .changes = Changes::Both,
         .slot = [](R& r) -> Slot { return named(r.plan.sync, parse_sync, name_of); },
-        .help = "How replicas on several ranks sum their gradients: ordered, ring, "
-                "parameter-server, summation, hierarchical (first inside each machine), or auto: "
-                "the fastest of these that was predicted, or an earlier one that is within 0.5 % "
-                "of it (default: the plan's, or ordered; ring and hierarchical change results by "
-                "rounding); asynchronous: replicas, also those of one rank, do not wait for each "
-                "other",
-        .idle = [](const RunFacts& facts) {
-          const auto& sync = facts.request.plan.sync;
-          return sync && !sync->method ? std::string() : without_replicas(facts);
-        },
+        .help = "How replicas on several ranks sum their gradients (default: the plan's, or "
+                "ordered): ordered, ring, parameter-server, summation, or hierarchical (first "
+                "inside each machine). auto takes the fastest that was predicted, or an earlier "
+                "one within 0.5 % of it. Under asynchronous replicas, also those of one rank, do "
+                "not wait for each other. ring and hierarchical change results by rounding",
+        .idle =
+            [](const RunFacts& facts) {
+              const auto& sync = facts.request.plan.sync;
+              return sync && !sync->method ? std::string() : without_replicas(facts);
+            },
         .kept = [](const R& r) -> std::optional<std::string> {
           return is_asynchronous(r) ? "asynchronous" : "synchronous";
         }},

@@ -29,7 +29,7 @@ struct ModelRequest {
   int64_t depth = 0;
   int64_t kernel = 0;
   int64_t classes = 0;
-  std::string input;  ///< "1x32x32"; empty: the model's own
+  std::string input = {};  ///< "1x32x32"; empty: the model's own
 };
 
 /// What becomes of samples that cannot be used.
@@ -40,8 +40,8 @@ struct DataRequest {
   std::string folder;
   int64_t train_samples = 0;  ///< 0: all, here and below
   int64_t test_samples = 0;
-  std::string test_file;     ///< empty: the test samples of `name`, or a part of its samples
-  double test_share = 0.1;   ///< that part
+  std::string test_file;    ///< empty: the test samples of `name`, or a part of its samples
+  double test_share = 0.1;  ///< that part
   BadSamples bad_samples = BadSamples::Fatal;
   std::optional<int64_t> threads;  ///< that make inputs ahead of their use; nothing: chosen
   bool shuffle = true;
@@ -73,9 +73,9 @@ struct PlanSection {
 
 struct RunRequest {
   int64_t epochs = 1;
-  int64_t steps = 0;           ///< optimiser steps; 0: whole epochs
-  int64_t schedule_steps = 0;  ///< length of the learning rate's schedule; 0: the run's
-  int64_t warmup_steps = 0;    ///< first steps, which do not count for throughput
+  int64_t steps = 0;                  ///< optimiser steps; 0: whole epochs
+  int64_t schedule_steps = 0;         ///< length of the learning rate's schedule; 0: the run's
+  int64_t warmup_steps = 0;           ///< first steps, which do not count for throughput
   std::optional<int64_t> batch_size;  ///< samples per step; nothing: the file's of the plan, or 64
   double clip_norm = 0;               ///< 0: gradients are not clipped
   int64_t gradient_groups = 0;        ///< 0: the smallest possible number
@@ -103,14 +103,14 @@ struct OutputRequest {
 };
 
 struct TrainRequest {
-  ModelRequest model;
-  DataRequest data;
-  model::OptimizerSpec optimizer;
-  train::LearningRateSpec rates;
-  model::LossSpec loss;
-  PlanSection plan;
-  RunRequest run;
-  OutputRequest output;
+  ModelRequest model = {};
+  DataRequest data = {};
+  model::OptimizerSpec optimizer = {};
+  train::LearningRateSpec rates = {};
+  model::LossSpec loss = {};
+  PlanSection plan = {};
+  RunRequest run = {};
+  OutputRequest output = {};
 };
 
 /// Every worker is a thread of one process.

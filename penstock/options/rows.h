@@ -56,12 +56,12 @@ struct RunFacts {
 };
 
 struct Row {
-  std::string_view name;     ///< "--lr"
-  std::string_view keyword;  ///< Python's; empty: it has none
+  std::string_view name = {};     ///< "--lr"
+  std::string_view keyword = {};  ///< Python's; empty: it has none
   Section section = Section::Model;
   Changes changes = Changes::Run;
   Slot (*slot)(TrainRequest& request) = nullptr;
-  std::string help;
+  std::string help = {};
   /// Whole numbers outside of these are refused.
   int64_t least = INT64_MIN;
   int64_t most = INT64_MAX;
@@ -90,8 +90,8 @@ std::string text_of(const Row& row, const TrainRequest& request);
 /// they usually are. The same text: the same plan, as far as the network allows.
 std::string plan_request(const TrainRequest& request);
 
-/// What checkpoints keep of the options that change what is learned, by name. Plan, data and loss of
-/// `request` are those that are trained with.
+/// What checkpoints keep of the options that change what is learned, by name. Plan, data and loss
+/// of `request` are those that are trained with.
 std::map<std::string, std::string> kept_options(const TrainRequest& request);
 
 /// docs/options.md: the table for people.

@@ -169,9 +169,9 @@ std::vector<Row> run_rows() {
         .idle = without_job},
        {.name = "--fabric",
         .slot = [](R& r) -> Slot { return fabric(r.run); },
-        .help = "In a job: what carries large messages between ranks: auto (connections, and the "
-                "memory of the same host), tcp (connections), gloo, mpi (started by mpirun), nccl "
-                "(between GPUs); local refuses a job of several ranks"},
+        .help = "In a job: what carries large messages between ranks. auto: connections, and the "
+                "memory of the same host. tcp: connections. gloo, mpi (started by mpirun) and nccl "
+                "(between GPUs): those libraries. local refuses a job of several ranks"},
        {.name = "--checkpoint",
         .slot = at<&R::run, &RunRequest::checkpoint>,
         .help = "Folder for checkpoints: saved after every epoch and when interrupted; one that "
@@ -204,8 +204,9 @@ std::vector<Row> output_rows() {
         .excludes = {"--check-against-serial"}},
        {.name = "--html",
         .slot = at<&R::output, &OutputRequest::html>,
-        .help = "Write an HTML page about the run to this file: timelines, memory, curves; needs no "
-                "network",
+        .help =
+            "Write an HTML page about the run to this file: timelines, memory, curves; needs no "
+            "network",
         .excludes = {"--check-against-serial"}},
        {.name = "--trace",
         .slot = at<&R::output, &OutputRequest::trace>,
@@ -228,8 +229,8 @@ std::vector<Row> in(Section section, std::string_view not_in_python, std::vector
 }
 
 std::string_view to_string(Section section) {
-  constexpr std::string_view kNames[] = {"Model", "Data",     "Loss", "Plan",
-                                         "Learning", "Run", "Results"};
+  constexpr std::string_view kNames[] = {"Model",    "Data", "Loss",   "Plan",
+                                         "Learning", "Run",  "Results"};
   return kNames[static_cast<size_t>(section)];
 }
 

@@ -54,9 +54,8 @@ GradientSync parse_gradient_sync(std::string_view name) {
 std::optional<GradientSync> parse_sync_choice(std::string_view name) {
   if (name == "auto") return std::nullopt;
   if (const auto found = find_sync(name)) return found;
-  throw ConfigError(
-      fmt::format("unknown gradient synchronisation '{}', expected one of auto, {}",
-                  name.substr(0, 40), names()));
+  throw ConfigError(fmt::format("unknown gradient synchronisation '{}', expected one of auto, {}",
+                                name.substr(0, 40), names()));
 }
 
 SumShares sum_shares(GradientSync sync, int replicas, int servers, double server_speed) {

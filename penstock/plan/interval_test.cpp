@@ -39,9 +39,7 @@ TEST(Interval, NeverBelowNothing) {
   EXPECT_EQ(throughput_interval(plan, 1000)->low, 0);
 }
 
-TEST(Interval, TextHasThousandsApart) {
-  EXPECT_EQ((Interval{980, 1120}.text()), "980 to 1,120");
-}
+TEST(Interval, TextHasThousandsApart) { EXPECT_EQ((Interval{980, 1120}.text()), "980 to 1,120"); }
 
 }  // namespace
 }  // namespace penstock::plan

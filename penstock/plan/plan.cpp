@@ -332,8 +332,10 @@ void validate(const Plan& plan) {
   refuse_bad_amount("plan", "optimality_gap", plan.explanation.optimality_gap);
   refuse_bad_amount("plan", "compute_spread", plan.prediction.compute_spread);
   refuse_bad_amount("plan", "compute_error", plan.prediction.compute_error);
-  refuse_bad_amount("plan", "throughput_low_samples_per_s", plan.prediction.throughput_low_samples_per_s);
-  refuse_bad_amount("plan", "throughput_high_samples_per_s", plan.prediction.throughput_high_samples_per_s);
+  refuse_bad_amount("plan", "throughput_low_samples_per_s",
+                    plan.prediction.throughput_low_samples_per_s);
+  refuse_bad_amount("plan", "throughput_high_samples_per_s",
+                    plan.prediction.throughput_high_samples_per_s);
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   check_sync_precision(plan.sync, plan.gradient_precision);
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);

@@ -145,9 +145,9 @@ struct Plan {
   std::vector<int> worker_of_replica;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
-  GradientSync sync = GradientSync::Ordered;           ///< how replicas add their gradients
+  GradientSync sync = GradientSync::Ordered;          ///< how replicas add their gradients
   FloatType gradient_precision = FloatType::Float32;  ///< in which these travel
-  Precision precision = Precision::Float32;            ///< in which the stages compute
+  Precision precision = Precision::Float32;           ///< in which the stages compute
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   cluster::Cluster cluster;
   std::vector<Stage> stages;

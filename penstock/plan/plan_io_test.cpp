@@ -46,9 +46,17 @@ Plan sample_plan() {
   plan.prediction.idle_share = 0.125;
   plan.prediction.bytes_per_sample = {0.5, 1e18};
   plan.explanation.optimality_gap = 0.03;
-  plan.explanation.alternatives = {
-      {plan::Strategy::DataParallel, "8", 0.1, WeightPolicy::Flush, 8, 55, 66, 0.25, {1.5, 2.5}, "why not"},
-      {plan::Strategy::Serial, "1", 1e-300}};
+  plan.explanation.alternatives = {{plan::Strategy::DataParallel,
+                                    "8",
+                                    0.1,
+                                    WeightPolicy::Flush,
+                                    8,
+                                    55,
+                                    66,
+                                    0.25,
+                                    {1.5, 2.5},
+                                    "why not"},
+                                   {plan::Strategy::Serial, "1", 1e-300}};
   plan.explanation.notes = {"a note", "\"quoted\"\nsecond line"};
   return plan;
 }
@@ -264,7 +272,8 @@ TEST(ParsePlan, RefusesNamesOfNothingWithTheirKey) {
     document[key] = name;
     return tests::message_of<ParseError>([&] { parse_plan(to_text(document), "p.json"); });
   };
-  EXPECT_THAT(refusal("weights", "none"), HasSubstr("p.json: weights: unknown weight policy 'none'"));
+  EXPECT_THAT(refusal("weights", "none"),
+              HasSubstr("p.json: weights: unknown weight policy 'none'"));
   EXPECT_THAT(refusal("weights", ""), HasSubstr("weights: unknown weight policy ''"));
   EXPECT_THAT(refusal("sync", "rings"),
               HasSubstr("p.json: sync: unknown gradient synchronisation 'rings'"));

@@ -144,7 +144,8 @@ TEST(ValidatePlan, RefusesBadCounts) {
   EXPECT_THAT(refusal([](Plan& p) { p.micro_batch_size = 0; }), HasSubstr("micro_batch_size"));
   EXPECT_THAT(refusal([](Plan& p) { p.micro_batches = 0; }), HasSubstr("micro_batches"));
   EXPECT_THAT(refusal([](Plan& p) { p.depth = 0; }), HasSubstr("depth"));
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.bottleneck_ns = -1; }), HasSubstr("bottleneck_ns"));
+  EXPECT_THAT(refusal([](Plan& p) { p.prediction.bottleneck_ns = -1; }),
+              HasSubstr("bottleneck_ns"));
   EXPECT_THAT(refusal([](Plan& p) { p.prediction.throughput_samples_per_s = std::nan(""); }),
               HasSubstr("throughput"));
   EXPECT_THAT(refusal([](Plan& p) {
@@ -172,12 +173,17 @@ TEST(ValidatePlan, RefusesPlacesThatOverlapOrLieOutside) {
 }
 
 TEST(ValidatePlan, RefusesPromisesThatCannotBe) {
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.idle_share = std::nan(""); }), HasSubstr("idle_share"));
+  EXPECT_THAT(refusal([](Plan& p) { p.prediction.idle_share = std::nan(""); }),
+              HasSubstr("idle_share"));
   EXPECT_THAT(refusal([](Plan& p) { p.prediction.latency_ns = -1; }), HasSubstr("latency_ns"));
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.bytes_per_sample = {1, 2}; }), HasSubstr("bytes_per_sample"));
+  EXPECT_THAT(refusal([](Plan& p) {
+                p.prediction.bytes_per_sample = {1, 2};
+              }),
+              HasSubstr("bytes_per_sample"));
   EXPECT_THAT(refusal([](Plan& p) { p.prediction.bytes_per_sample = {HUGE_VAL}; }),
               HasSubstr("bytes_per_sample"));
-  EXPECT_THAT(refusal([](Plan& p) { p.explanation.optimality_gap = HUGE_VAL; }), HasSubstr("optimality_gap"));
+  EXPECT_THAT(refusal([](Plan& p) { p.explanation.optimality_gap = HUGE_VAL; }),
+              HasSubstr("optimality_gap"));
   EXPECT_THAT(refusal([](Plan& p) { p.optimizer_state_per_weight = -1; }),
               HasSubstr("optimizer_state_per_weight"));
   EXPECT_THAT(refusal([](Plan& p) {

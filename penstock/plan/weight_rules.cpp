@@ -101,7 +101,9 @@ static_assert(as_declared());
 
 std::span<const WeightPolicyTraits> weight_policies() { return kPolicies; }
 
-const WeightPolicyTraits& traits(WeightPolicy policy) { return kPolicies[static_cast<size_t>(policy)]; }
+const WeightPolicyTraits& traits(WeightPolicy policy) {
+  return kPolicies[static_cast<size_t>(policy)];
+}
 
 std::string weight_policy_names() {
   std::string names(kPolicies.front().name);

@@ -116,20 +116,21 @@ Plan confirmed(const Context& context, Families& families, Plan plan) {
   // Whether something beats the partitioner's optimum is known no better than that optimum itself.
   // The gap of workers with several stages is measured against a bound of its own.
   if (!better->shares_workers())
-    better->explanation.optimality_gap = std::max(better->explanation.optimality_gap, plan.explanation.optimality_gap);
+    better->explanation.optimality_gap =
+        std::max(better->explanation.optimality_gap, plan.explanation.optimality_gap);
   better->explanation.notes.push_back(fmt::format(
       "The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is "
       "{:.2f}x as fast.",
       to_string(plan.strategy), short_config(plan), format_duration(plan.prediction.bottleneck_ns),
-      better->prediction.throughput_samples_per_s / std::max(plan.prediction.throughput_samples_per_s, 1e-300)));
+      better->prediction.throughput_samples_per_s /
+          std::max(plan.prediction.throughput_samples_per_s, 1e-300)));
   return *std::move(better);
 }
 
 // A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one
 // version.
 std::string flushed_hint(Families& families, const PlanOptions& options) {
-  if (options.strategy || options.weights ||
-      !families.standard(Strategy::OneFOneBFlush).plan)
+  if (options.strategy || options.weights || !families.standard(Strategy::OneFOneBFlush).plan)
     return "";
   return "; a plan with --strategy 1f1b-flush, which keeps one version of the weights, would fit";
 }
@@ -140,8 +141,9 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
     throw ConfigError(
         "straight means one worker per stage; strategy hybrid replicates its first stage");
   if (options.weights.value_or(WeightPolicy::Flush) != WeightPolicy::Flush) {
-    throw ConfigError(fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
-                                  to_string(*options.weights)));
+    throw ConfigError(
+        fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
+                    to_string(*options.weights)));
   }
   PlanResult result = families.standard(Strategy::Hybrid);
   if (result.reason == kNotInTime) throw OutOfTime();
@@ -172,8 +174,9 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
     // What stands for the strategy in the tables may run faster than the optimum.
     const PlanResult& usual = families.standard(family.strategy);
     const bool faster =
-        usual.plan && (!result.plan || usual.plan->prediction.throughput_samples_per_s >
-                                           kFaster * result.plan->prediction.throughput_samples_per_s);
+        usual.plan &&
+        (!result.plan || usual.plan->prediction.throughput_samples_per_s >
+                             kFaster * result.plan->prediction.throughput_samples_per_s);
     return faster ? usual : result;
   }
   if (options.strategy || !families.may_hide_sums()) return result;
@@ -188,8 +191,9 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
     return result;
   }
   const bool faster =
-      other.plan && (!result.plan || other.plan->prediction.throughput_samples_per_s >
-                                         kFaster * result.plan->prediction.throughput_samples_per_s);
+      other.plan &&
+      (!result.plan || other.plan->prediction.throughput_samples_per_s >
+                           kFaster * result.plan->prediction.throughput_samples_per_s);
   return faster ? other : result;
 }
 
@@ -327,11 +331,13 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
   set_interval(plan);
-  for (std::string& note : notes_on_plan(context, plan)) plan.explanation.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_plan(context, plan))
+    plan.explanation.notes.push_back(std::move(note));
   for (std::string& note : unused_choices(options, plan.strategy))
     plan.explanation.notes.push_back(std::move(note));
   if (keeps_to_flush)
-    plan.explanation.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
+    plan.explanation.notes.push_back(
+        "Layers share weights: only strategies that flush keep the copies equal.");
   if (finder.out_of_time() || context.time.is_over()) {
     plan.explanation.notes.push_back(fmt::format(
         "The search ended at its time limit, {}: a longer one (--time-limit) may find a faster "
@@ -341,7 +347,8 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   std::vector<FamilyRow> rows =
       families.rows(options.compare ? plan::training_strategies() : short_list(), plan);
   explain_rows(context, families, plan, rows);
-  for (std::string& note : notes_on_rows(plan, rows)) plan.explanation.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_rows(plan, rows))
+    plan.explanation.notes.push_back(std::move(note));
   for (FamilyRow& row : rows) {
     if (options.compare || row.entry.throughput_samples_per_s > 0)
       plan.explanation.alternatives.push_back(std::move(row.entry));
@@ -381,7 +388,8 @@ Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& 
   if (family.may_be_single_stage) name_single_stage(split);
   Plan plan = price(context, split);
   set_interval(plan);
-  for (std::string& note : notes_on_plan(context, plan)) plan.explanation.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_plan(context, plan))
+    plan.explanation.notes.push_back(std::move(note));
   const std::string misfit = over_limit(context, split, plan);
   if (!misfit.empty()) plan.explanation.notes.push_back("Warning: " + misfit + ".");
   return plan;

@@ -75,9 +75,8 @@ double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& c
                       const PlanOptions& options, bool& exists) {
   const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(profile);
   const CutStates states(profile.graph, layers);
-  const auto model =
-      make_cost_model(options.cost_model, cluster, *options.sync,
-                      SyncOverlap::Hidden, options.gradient_precision);
+  const auto model = make_cost_model(options.cost_model, cluster, *options.sync,
+                                     SyncOverlap::Hidden, options.gradient_precision);
   const MemoryModel memory{.limit_bytes = options.memory_limit_bytes,
                            .micro_batches = options.micro_batches.value_or(0),
                            .max_workers = cluster.num_workers(),
@@ -131,7 +130,8 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
     ASSERT_EQ(optimum.prediction.bottleneck_ns, std::llround(expected_ns))
         << "seed " << seed << ' ' << options.cost_model;
     ASSERT_EQ(options.cost_model, "penstock");
-    ASSERT_GT(result.plan->prediction.throughput_samples_per_s, optimum.prediction.throughput_samples_per_s);
+    ASSERT_GT(result.plan->prediction.throughput_samples_per_s,
+              optimum.prediction.throughput_samples_per_s);
   }
   EXPECT_GT(plans, 500);
   EXPECT_GT(refusals, 50);
@@ -180,7 +180,8 @@ TEST(PlannerProperty, TheStageOfTheLossHasFewerLayers) {
     std::vector<int64_t> times;
     for (const profile::LayerCost& cost : profile.costs)
       times.push_back(cost.forward_ns + cost.backward_ns);
-    EXPECT_EQ(with.prediction.bottleneck_ns, shortest_longest_run(times, 0, workers)) << "seed " << seed;
+    EXPECT_EQ(with.prediction.bottleneck_ns, shortest_longest_run(times, 0, workers))
+        << "seed " << seed;
     if (with.stages.back().layers.size() < without.stages.back().layers.size()) ++moved;
     // The simulator charges the same stage.
     const simulate::Result result = simulate::simulate_plan(with, 200, {});
@@ -222,7 +223,8 @@ TEST(PlannerProperty, MemoryLimitsHoldWithGradientGroups) {
     }
     ++fitting;
     ASSERT_TRUE(counted_once.plan) << "seed " << seed;
-    EXPECT_GE(result.plan->prediction.bottleneck_ns, counted_once.plan->prediction.bottleneck_ns) << "seed " << seed;
+    EXPECT_GE(result.plan->prediction.bottleneck_ns, counted_once.plan->prediction.bottleneck_ns)
+        << "seed " << seed;
     for (const plan::Stage& stage : result.plan->stages)
       EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes) << "seed " << seed;
   }
@@ -284,7 +286,8 @@ TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
       if (row.strategy != plan::Strategy::Serial && row.strategy != plan::Strategy::DataParallel &&
           row.strategy != plan::Strategy::OneFOneB)
         continue;
-      EXPECT_LE(row.throughput_samples_per_s, 1.005 * result.plan->prediction.throughput_samples_per_s)
+      EXPECT_LE(row.throughput_samples_per_s,
+                1.005 * result.plan->prediction.throughput_samples_per_s)
           << "seed " << seed << ' ' << row.strategy;
       if (options.memory_limit_bytes > 0) {
         EXPECT_LE(row.memory_bytes, options.memory_limit_bytes);

@@ -57,7 +57,8 @@ TEST(Planner, SaysWhichNumbersTheChosenStrategyHasNoUseFor) {
   const plan::Plan plan = made(vgg_like(), cluster, options);
   EXPECT_EQ(plan.strategy, plan::Strategy::OneFOneB);
   EXPECT_EQ(plan.slack, 0);
-  EXPECT_THAT(plan.explanation.notes, testing::Contains(HasSubstr("--slack has no effect on 1f1b")));
+  EXPECT_THAT(plan.explanation.notes,
+              testing::Contains(HasSubstr("--slack has no effect on 1f1b")));
   EXPECT_THAT(plan.explanation.notes, testing::Contains(HasSubstr("--keep has no effect on 1f1b")));
   EXPECT_THAT(notes, testing::Not(testing::Contains(HasSubstr("no effect"))));
 }
@@ -98,7 +99,8 @@ TEST(Planner, ChoosesDataParallelWhenItIsBestAndSaysSo) {
   EXPECT_EQ(plan.strategy, plan::Strategy::DataParallel);
   EXPECT_EQ(plan.config(), "4");
   EXPECT_EQ(plan.weights, plan::WeightPolicy::Flush);
-  EXPECT_THAT(plan.explanation.notes, Contains(HasSubstr(" % of its time is gradient synchronisation")));
+  EXPECT_THAT(plan.explanation.notes,
+              Contains(HasSubstr(" % of its time is gradient synchronisation")));
 }
 
 TEST(Planner, ChoosesOneWorkerWhenMoreDoNotHelp) {
@@ -212,9 +214,11 @@ TEST(Planner, WeightsChooseThePipelineThatCanKeepThem) {
   EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).strategy,
             plan::Strategy::TwoBuffered);
   options.weights = plan::WeightPolicy::Flush;
-  EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).weights, plan::WeightPolicy::Flush);
+  EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).weights,
+            plan::WeightPolicy::Flush);
   options.weights = plan::WeightPolicy::VerticalSync;
-  EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).weights, plan::WeightPolicy::VerticalSync);
+  EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).weights,
+            plan::WeightPolicy::VerticalSync);
   options.strategy = plan::Strategy::GPipe;
   EXPECT_THAT(failure(vgg_like(), flat_cluster(4, 1'000'000'000), options),
               HasSubstr("gpipe cannot run with weights vertical-sync"));
@@ -437,7 +441,8 @@ TEST(Planner, StagesHavePlacesAndPayForTheLevelsTheyReach) {
   // 2 replicas in one server: 2(r-1)/r W at 10 GB/s. The message to the other server crosses both
   // levels.
   EXPECT_EQ(plan.stages[0].sync_ns, 200);
-  EXPECT_EQ(plan.prediction.bytes_per_sample, (std::vector<double>{2 * 10'000 + 4000 / 2.0, 2 * 10'000}));
+  EXPECT_EQ(plan.prediction.bytes_per_sample,
+            (std::vector<double>{2 * 10'000 + 4000 / 2.0, 2 * 10'000}));
   const plan::Plan wide = price_plan(profile, two_servers(), {{"l0", "l1"}, {"l2"}}, {3, 1}, {});
   EXPECT_EQ(wide.stages[0].sync_ns, (2 * 2 * 2000 + 2) / 3 + 10);
 }
@@ -510,7 +515,8 @@ TEST(Planner, MovesActivationsToTheHostWhereThatIsFasterThanRecomputing) {
   EXPECT_TRUE(any(moving, offloads));
   EXPECT_FALSE(any(moving, recomputes));
   EXPECT_EQ(moving.stages[0].move_ns, 500);
-  EXPECT_GT(moving.prediction.throughput_samples_per_s, recomputing.prediction.throughput_samples_per_s);
+  EXPECT_GT(moving.prediction.throughput_samples_per_s,
+            recomputing.prediction.throughput_samples_per_s);
   EXPECT_NEAR(moving.prediction.throughput_samples_per_s, free.prediction.throughput_samples_per_s,
               0.001 * free.prediction.throughput_samples_per_s);
   for (const plan::Stage& stage : moving.stages)
@@ -602,7 +608,8 @@ TEST(Planner, PlansFoundUnderOneModelArePricedUnderAnother) {
       EXPECT_EQ(priced.config(), plan.config());
       EXPECT_EQ(priced.stages[0].first_worker, plan.stages[0].first_worker);
       EXPECT_EQ(priced.micro_batches, plan.micro_batches);
-      EXPECT_EQ(priced.prediction.throughput_samples_per_s, plan.prediction.throughput_samples_per_s)
+      EXPECT_EQ(priced.prediction.throughput_samples_per_s,
+                plan.prediction.throughput_samples_per_s)
           << "the simulator knows no cost models";
       if (to == from) {
         EXPECT_EQ(priced.prediction.bottleneck_ns, plan.prediction.bottleneck_ns);

@@ -58,7 +58,8 @@ TEST(PytorchSplit, KeepsCutsBeforeModules) {
   ASSERT_EQ(split.cuts.size(), 1);
   EXPECT_EQ(split.cuts[0].module, "c");
   EXPECT_EQ(split.cuts[0].moved, 0);
-  EXPECT_EQ(split.plan.prediction.throughput_samples_per_s, planned(profile, 2).prediction.throughput_samples_per_s);
+  EXPECT_EQ(split.plan.prediction.throughput_samples_per_s,
+            planned(profile, 2).prediction.throughput_samples_per_s);
 }
 
 TEST(PytorchSplit, MovesOthersToTheNearestModule) {
@@ -70,7 +71,8 @@ TEST(PytorchSplit, MovesOthersToTheNearestModule) {
   EXPECT_EQ(split.cuts[0].module, "block.down");
   EXPECT_EQ(split.cuts[0].moved, -1);
   EXPECT_EQ(split.plan.stages[0].layers, (std::vector<std::string>{"block.norm", "block.up"}));
-  EXPECT_LT(split.plan.prediction.throughput_samples_per_s, planned(profile, 2).prediction.throughput_samples_per_s);
+  EXPECT_LT(split.plan.prediction.throughput_samples_per_s,
+            planned(profile, 2).prediction.throughput_samples_per_s);
 }
 
 TEST(PytorchSplit, CutsStayApart) {

@@ -58,7 +58,8 @@ std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluste
     plan::Plan other = plan;
     other.sync = sync;
     other = reprice(other, profile, cluster, "penstock", global_norm);
-    SyncPrice price{.sync = sync, .throughput_samples_per_s = other.prediction.throughput_samples_per_s};
+    SyncPrice price{.sync = sync,
+                    .throughput_samples_per_s = other.prediction.throughput_samples_per_s};
     const auto model = make_cost_model("penstock", cluster, sync);
     for (size_t s = 0; s < other.stages.size(); ++s) {
       const plan::Stage& stage = other.stages[s];

@@ -36,14 +36,16 @@ plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& syn
 }
 
 TEST(SyncPrices, AutoTakesAnotherMethodOnlyWhereItIsFaster) {
-  EXPECT_EQ(data_parallel(flat_cluster(4, 1'000'000'000), "auto").sync, plan::GradientSync::Ordered);
+  EXPECT_EQ(data_parallel(flat_cluster(4, 1'000'000'000), "auto").sync,
+            plan::GradientSync::Ordered);
   // Two replicas in each of two servers: out of a server ordered sends 2 W, a ring 1.5 W, and
   // hierarchical W.
   const plan::Plan hierarchical = data_parallel(two_servers(), "auto");
   EXPECT_EQ(hierarchical.sync, plan::GradientSync::Hierarchical);
   EXPECT_THAT(hierarchical.explanation.notes, Contains(HasSubstr("inside each machine first")));
   const plan::Plan ring = data_parallel(two_servers(), "ring");
-  EXPECT_GT(hierarchical.prediction.throughput_samples_per_s, ring.prediction.throughput_samples_per_s);
+  EXPECT_GT(hierarchical.prediction.throughput_samples_per_s,
+            ring.prediction.throughput_samples_per_s);
   EXPECT_GT(ring.prediction.throughput_samples_per_s,
             data_parallel(two_servers(), "ordered").prediction.throughput_samples_per_s);
   // Where machines hold one worker each it is no method of its own, and a ring is fastest.

@@ -89,7 +89,8 @@ TEST(TimeLimit, PlanningEndsWithThePlanFoundAndItsGap) {
     EXPECT_GT(result.plan->prediction.throughput_samples_per_s, 0);
     EXPECT_GT(result.plan->explanation.optimality_gap, 0);
     EXPECT_LT(result.plan->explanation.optimality_gap, 1);
-    EXPECT_THAT(result.plan->explanation.notes, Contains(HasSubstr("ended at its time limit, 500 ms")));
+    EXPECT_THAT(result.plan->explanation.notes,
+                Contains(HasSubstr("ended at its time limit, 500 ms")));
   }
 }
 
@@ -121,11 +122,12 @@ TEST(TimeLimit, FamiliesThatAreNotPlannedAreNamedTogether) {
   options.compare = true;
   const PlanResult result = make_plan(grid(20), uneven(32), options);
   ASSERT_TRUE(result.plan) << result.reason;
-  EXPECT_EQ(std::count_if(result.plan->explanation.notes.begin(), result.plan->explanation.notes.end(),
-                          [](const std::string& note) {
-                            return note.find("not planned within") != std::string::npos;
-                          }),
-            1);
+  EXPECT_EQ(
+      std::count_if(result.plan->explanation.notes.begin(), result.plan->explanation.notes.end(),
+                    [](const std::string& note) {
+                      return note.find("not planned within") != std::string::npos;
+                    }),
+      1);
   EXPECT_THAT(result.plan->explanation.notes, Contains(HasSubstr("zb-auto, ")));
 }
 
@@ -162,7 +164,8 @@ TEST(TimeLimitProperty, GapsAreTrue) {
     const PlanResult hurried = make_plan(profile, cluster, options);
     if (!hurried.plan) continue;
     EXPECT_GE(hurried.plan->prediction.bottleneck_ns, best.plan->prediction.bottleneck_ns);
-    EXPECT_LE(static_cast<double>(hurried.plan->prediction.bottleneck_ns) * (1 - hurried.plan->explanation.optimality_gap),
+    EXPECT_LE(static_cast<double>(hurried.plan->prediction.bottleneck_ns) *
+                  (1 - hurried.plan->explanation.optimality_gap),
               static_cast<double>(best.plan->prediction.bottleneck_ns) + 1);
   }
 }

@@ -136,8 +136,8 @@ TEST(WhatIf, EachAnswerIsThePlanForTheChangedCluster) {
   EXPECT_EQ(more->config, after.plan->config());
   EXPECT_EQ(more->strategy, after.plan->strategy);
   EXPECT_EQ(more->throughput_samples_per_s, after.plan->prediction.throughput_samples_per_s);
-  EXPECT_DOUBLE_EQ(more->speedup,
-                   after.plan->prediction.throughput_samples_per_s / before.plan->prediction.throughput_samples_per_s);
+  EXPECT_DOUBLE_EQ(more->speedup, after.plan->prediction.throughput_samples_per_s /
+                                      before.plan->prediction.throughput_samples_per_s);
 }
 
 TEST(WhatIf, DoubleSpeedOfTheWorkersHelpsAndOneFewerDoesNot) {

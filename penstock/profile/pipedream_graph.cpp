@@ -100,8 +100,8 @@ LayerCost read_costs(std::string_view text, const Location& at) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   if (!trim(text).empty())
-    at.fail(
-        fmt::format("expected the end of the line after parameter_size, found {}", in_quotes(text)));
+    at.fail(fmt::format("expected the end of the line after parameter_size, found {}",
+                        in_quotes(text)));
   cost.stash_bytes = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(), int64_t{0},
                                      saturating_add);
   return cost;

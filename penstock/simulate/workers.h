@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/schedule/timeline.h"
 #include "penstock/plan/weight_rules.h"
+#include "penstock/schedule/timeline.h"
 #include "penstock/simulate/host_moves.h"
 #include "penstock/simulate/memory.h"
 #include "penstock/simulate/sources.h"

@@ -41,7 +41,9 @@ inline plan::Plan plan_of(const model::Model& model, int stages, const std::stri
   plan::Plan plan;
   plan.model = model.name();
   plan.strategy = stages == 1 ? plan::Strategy::Serial : plan::Strategy::Online;
-  plan.weights = plan::parse_weight_policy(stages == 1 ? "flush" : weights.empty() ? "current" : weights);
+  plan.weights = plan::parse_weight_policy(stages == 1       ? "flush"
+                                           : weights.empty() ? "current"
+                                                             : weights);
   const int layers = model.graph().num_layers();
   for (int s = 0; s < stages; ++s) {
     plan::Stage stage;

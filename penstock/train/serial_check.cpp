@@ -75,7 +75,7 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
   plan::Plan serial;
   serial.model = plan.model;
   serial.strategy = plan::Strategy::Serial;
-  serial.weights = "flush";
+  serial.weights = plan::WeightPolicy::Flush;
   serial.micro_batch_size = plan.micro_batch_size;
   serial.micro_batches = plan.micro_batches;
   serial.gradient_precision = plan.gradient_precision;

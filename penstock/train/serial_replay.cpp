@@ -255,8 +255,8 @@ void SerialReplay::step(model::Tensors sums, double rate) {
 }
 
 void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
-  const int64_t left = std::min(total_steps - steps_,
-                                mini_batches_per_epoch(data_.train->size(), options_));
+  const int64_t left =
+      std::min(total_steps - steps_, mini_batches_per_epoch(data_.train->size(), options_));
   const int64_t samples =
       std::min(data_.train->size(), saturating_mul(left, options_.mini_batch_size));
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);

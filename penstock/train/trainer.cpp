@@ -636,8 +636,7 @@ void check_trainable(const model::Model& model, const DataSplit& data,
   }
   check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
   check_range("micro_batches of the plan", options.plan.micro_batches, 1);
-  if (options.gradient_groups > 0 &&
-      options.plan.weights != schedule::WeightPolicy::Flush) {
+  if (options.gradient_groups > 0 && options.plan.weights != schedule::WeightPolicy::Flush) {
     throw ConfigError(
         fmt::format("gradients are summed in a given number of groups under the policy flush only, "
                     "not under {}",

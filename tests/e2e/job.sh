@@ -126,7 +126,8 @@ refused "unknown precision of gradients 'float8'" \
 refused "--sync asynchronous sends changes of weights" \
   train $common --strategy dp --workers 2 --sync asynchronous --sync-precision bfloat16
 sed 's/"sync_precision": "float32"/"sync_precision": "bf16"/' plan.json >wrong.json
-refused "wrong.json: sync_precision: unknown precision of gradients 'bf16'" train $planned --plan wrong.json
+refused "wrong.json: sync_precision: unknown precision of gradients 'bf16'" \
+  train $planned --plan wrong.json
 sed 's/"sync_precision": "float32",*//' plan.json >old.json
 run 0 train $planned --plan old.json --json
 

@@ -80,7 +80,8 @@ void predict(plan::Plan& plan) {
   simulate::Result result = simulate::simulate_plan(plan, steps, {});
   plan.prediction.throughput_samples_per_s = result.throughput_samples_per_s;
   const plan::Interval interval =
-      simulate::expected_interval(plan, plan.prediction.throughput_samples_per_s).value_or(plan::Interval{});
+      simulate::expected_interval(plan, plan.prediction.throughput_samples_per_s)
+          .value_or(plan::Interval{});
   plan.prediction.throughput_low_samples_per_s = interval.low;
   plan.prediction.throughput_high_samples_per_s = interval.high;
   plan.prediction.idle_share = result.idle_share;

@@ -12,8 +12,8 @@
 namespace penstock::tool {
 
 struct PlanUse {
-  int64_t mini_batch_size = 1;   ///< samples per optimiser step, at least 1
-  std::optional<int64_t> micro_batches = {};  ///< per step; nothing: the plan's
+  int64_t mini_batch_size = 1;                     ///< samples per optimiser step, at least 1
+  std::optional<int64_t> micro_batches = {};       ///< per step; nothing: the plan's
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the plan's
   bool shard_optimizer = false;  ///< of every stage with replicas; otherwise as the plan says
 };

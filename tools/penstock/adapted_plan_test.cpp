@@ -94,8 +94,10 @@ TEST(AdaptedPlan, HasNoMoreMicroBatchesThanSamples) {
 }
 
 TEST(AdaptedPlan, RefusesWeightsThatTheStrategyCannotKeep) {
-  EXPECT_THAT(tests::message_of<ConfigError>(
-                  [] { adapted_plan(two_stages(), {.mini_batch_size = 32, .weights = plan::WeightPolicy::Stash}); }),
+  EXPECT_THAT(tests::message_of<ConfigError>([] {
+                adapted_plan(two_stages(),
+                             {.mini_batch_size = 32, .weights = plan::WeightPolicy::Stash});
+              }),
               HasSubstr("1f1b-flush cannot run with --weights stash"));
 }
 

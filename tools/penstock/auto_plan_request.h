@@ -25,7 +25,7 @@ struct AutoPlanRequest {
   std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
   FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
   bool shard_optimizer = false;  ///< wherever a stage has replicas; otherwise if memory needs it
-  Precision precision = Precision::Float32;  ///< in which the model computes
+  Precision precision = Precision::Float32;        ///< in which the model computes
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the strategy's own
   int workers = 1;
   /// The cluster of so many workers, given how fast threads sum gradients; empty: they are in this
@@ -41,12 +41,12 @@ struct AutoPlanRequest {
   bool device_graphs = false;  ///< ProfilerOptions::device_graphs
   int64_t mini_batch_size = 64;
   std::optional<int64_t> micro_batches = {};  ///< per mini-batch; nothing: chosen, here and below
-  std::optional<int64_t> chunks = {};  ///< stages per worker, where there is a choice
-  std::optional<int64_t> slack = {};   ///< of eager-1f1b
-  std::optional<int64_t> keep = {};    ///< of zb-auto and zb-auto-v
-  int64_t gradient_groups = 0;  ///< planner::PlanOptions
-  bool global_norm = false;     ///< all workers wait for the norm of all gradients before each step
-  std::string profile_path;     ///< measured before; empty: measure now
+  std::optional<int64_t> chunks = {};         ///< stages per worker, where there is a choice
+  std::optional<int64_t> slack = {};          ///< of eager-1f1b
+  std::optional<int64_t> keep = {};           ///< of zb-auto and zb-auto-v
+  int64_t gradient_groups = 0;                ///< planner::PlanOptions
+  bool global_norm = false;  ///< all workers wait for the norm of all gradients before each step
+  std::string profile_path;  ///< measured before; empty: measure now
   int profile_samples = 5;
   /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes
   /// less than about a tenth of the training.

@@ -16,8 +16,9 @@ enum class Begin : uint8_t {
   Finished,  ///< at the newest checkpoint, with nothing left to train
 };
 
-/// Looks into the folder of the checkpoints. Says on standard error when --resume finds no checkpoint
-/// there, or nothing left to train. Throws ConfigError when the folder has a checkpoint and
+/// Looks into the folder of the checkpoints. Says on standard error when --resume finds no
+/// checkpoint there, or nothing left to train. Throws ConfigError when the folder has a checkpoint
+/// and
 /// --resume is missing, CheckpointError when it cannot be resumed from.
 Begin begin_run(const options::RunRequest& run, const model::Model& model);
 

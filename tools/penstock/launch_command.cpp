@@ -109,8 +109,9 @@ void check_words(const CLI::App& app, const std::vector<std::string>& words) {
 
 using Refuses = std::function<int(const std::vector<std::string>&)>;
 
-int run_launch(LaunchCommandOptions& options, const CLI::App& app, const std::vector<std::string>& extras,
-        const std::vector<std::string>& words, const Refuses& refuses) {
+int run_launch(LaunchCommandOptions& options, const CLI::App& app,
+               const std::vector<std::string>& extras, const std::vector<std::string>& words,
+               const Refuses& refuses) {
   refuse_extras(extras);
   check_words(app, words);
   if (options.launch.servers > 0 && words.front() == "profile")

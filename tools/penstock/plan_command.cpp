@@ -48,7 +48,8 @@ struct PlanOptions : CommonOptions {
   std::string precision;  ///< empty: the profile's
   std::string optimizer = "sgd";
   std::string time_limit = "10s";
-  planner::PlanOptions plan{.offload = planner::Choice::Auto, .shard_optimizer = planner::Choice::Auto};
+  planner::PlanOptions plan{.offload = planner::Choice::Auto,
+                            .shard_optimizer = planner::Choice::Auto};
   std::string strategy = "auto";
   bool what_if = false;
   std::string price;
@@ -451,16 +452,16 @@ void add_choices(CLI::App& app, PlanOptions& options) {
         "Numbers in which gradients travel between replicas: float32, bfloat16, float16")
       ->default_str("float32");
   named("--recompute", options.plan.recompute, parse_choice,
-         "Recompute activations instead of keeping them: never, always, auto (only if memory "
-         "requires it)")
+        "Recompute activations instead of keeping them: never, always, auto (only if memory "
+        "requires it)")
       ->default_str("auto");
   named("--offload", options.plan.offload, parse_choice,
-         "Move activations to the memory of the host and back instead of keeping them, on devices "
-         "with a host_bandwidth: never, always, auto (instead of recomputing, where it is faster)")
+        "Move activations to the memory of the host and back instead of keeping them, on devices "
+        "with a host_bandwidth: never, always, auto (instead of recomputing, where it is faster)")
       ->default_str("auto");
   named("--shard-optimizer", options.plan.shard_optimizer, parse_choice,
-         "Share out the optimiser's state over the replicas of a stage (ZeRO-1): never, always, "
-         "auto (only if memory requires it)")
+        "Share out the optimiser's state over the replicas of a stage (ZeRO-1): never, always, "
+        "auto (only if memory requires it)")
       ->default_str("auto");
   choice("--optimizer", options.optimizer,
          "sgd, adam or adamw: the optimiser whose state takes memory")

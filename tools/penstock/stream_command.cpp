@@ -250,15 +250,15 @@ int run_stream(const StreamArguments& options) {
 
   // Whether the page's port can be had is known before anything is measured.
   if (options.serve) live::ListeningSocket(live::LiveServerOptions{}.host, *options.serve);
-  StreamPlanRequest request{.strategy = options.strategy,
-                            .weights = options.weights.empty()
-                                           ? std::nullopt
-                                           : std::optional(plan::parse_weight_policy(
-                                                 options.weights)),
-                            .fps = options.fps,
-                            .optimizer = options.optimizer,
-                            .device = device_to_profile(devices),
-                            .device_graphs = options.cuda_graphs};
+  StreamPlanRequest request{
+      .strategy = options.strategy,
+      .weights = options.weights.empty()
+                     ? std::nullopt
+                     : std::optional(plan::parse_weight_policy(options.weights)),
+      .fps = options.fps,
+      .optimizer = options.optimizer,
+      .device = device_to_profile(devices),
+      .device_graphs = options.cuda_graphs};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const bool on_cpu = request.device.empty();
   if (options.cuda_graphs && on_cpu) {

@@ -39,7 +39,8 @@ std::optional<plan::Plan> plan_with(const profile::Profile& profile,
   // What no policy of a stream can learn.
   if (workers > 1 && result.plan && plan::stages_share_weights(*result.plan, profile.graph))
     return std::nullopt;
-  if (result.plan) result.plan->explanation.alternatives.clear();  // ways to train, none of them for a stream
+  if (result.plan)
+    result.plan->explanation.alternatives.clear();  // ways to train, none of them for a stream
   return std::move(result.plan);
 }
 

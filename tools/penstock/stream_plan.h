@@ -13,14 +13,14 @@
 namespace penstock::tool {
 
 struct StreamPlanRequest {
-  std::string strategy = "online";  ///< or serial
+  std::string strategy = "online";                 ///< or serial
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: current
-  int workers = 1;                  ///< the most stages
-  double fps = 0;                   ///< wanted; 0: the fastest
+  int workers = 1;                                 ///< the most stages
+  double fps = 0;                                  ///< wanted; 0: the fastest
   model::OptimizerSpec optimizer = {};
   /// The GPU that is measured, as ProfilerOptions::device; empty: the CPU.
   std::string device = {};
-  bool device_graphs = false;  ///< ProfilerOptions::device_graphs
+  bool device_graphs = false;                       ///< ProfilerOptions::device_graphs
   std::optional<cluster::Level> between_gpus = {};  ///< nothing: as threads
 };
 

@@ -16,9 +16,9 @@ namespace penstock::tool {
 /// What was asked for, and what becomes of it on the way to the training.
 struct TrainArguments {
   options::TrainRequest request;
-  std::vector<std::string_view> given;  ///< rows that the user named
-  AutoPlanRequest plan;                 ///< made from the request, as far as it is known
-  train::TrainOptions train;            ///< made from the request, then from the plan
+  std::vector<std::string_view> given;       ///< rows that the user named
+  AutoPlanRequest plan;                      ///< made from the request, as far as it is known
+  train::TrainOptions train;                 ///< made from the request, then from the plan
   std::vector<cluster::DeviceName> devices;  ///< of this process, once they have been looked for
 };
 

@@ -87,9 +87,8 @@ void cap_micro_batches(TrainArguments& options, bool says) {
   std::optional<int64_t>& micro_batches = options.request.plan.micro_batches;
   if (micro_batches.value_or(0) <= most) return;
   if (says) {
-    std::cerr << fmt::format("--micro-batches {}: a step of {} has {}\n",
-                             *micro_batches, report::plural(most, "sample"),
-                             report::plural(most, "micro-batch"));
+    std::cerr << fmt::format("--micro-batches {}: a step of {} has {}\n", *micro_batches,
+                             report::plural(most, "sample"), report::plural(most, "micro-batch"));
   }
   micro_batches = most;
 }
@@ -154,7 +153,8 @@ plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
     throw ConfigError(fmt::format(
         "{} was made for {}, --precision is {}: plan with a profile of that precision (penstock "
         "profile --precision {})",
-        options.request.plan.file, to_string(plan.precision), to_string(*precision), to_string(*precision)));
+        options.request.plan.file, to_string(plan.precision), to_string(*precision),
+        to_string(*precision)));
   }
   cap_micro_batches(options, /*says=*/true);
   return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
@@ -170,11 +170,13 @@ void set_sync(const TrainArguments& options, plan::Plan& plan, bool says) {
   const options::PlanSection& asked = options.request.plan;
   if (asked.sync) plan.sync = asked.sync->method.value_or(plan.sync);
   plan.gradient_precision = asked.gradient_precision.value_or(plan.gradient_precision);
-  if (options.request.plan.file.empty() || before == std::pair(plan.sync, plan.gradient_precision)) return;
+  if (options.request.plan.file.empty() || before == std::pair(plan.sync, plan.gradient_precision))
+    return;
   plan.explanation.notes.clear();
   if (says) {
     std::cerr << fmt::format("{}: its predictions are for --sync {} --sync-precision {}\n",
-                             options.request.plan.file, to_string(before.first), to_string(before.second));
+                             options.request.plan.file, to_string(before.first),
+                             to_string(before.second));
   }
 }
 
@@ -346,7 +348,8 @@ std::map<std::string, std::string> kept_options(const TrainArguments& options,
 /// What a run that continues a checkpoint does otherwise than the run that saved it.
 std::string resume_advice(const TrainArguments& options, const model::Model& model) {
   if (!options.train.resume || !train::has_checkpoint(options.request.run.checkpoint)) return {};
-  const train::CheckpointPosition saved = train::newest_position(options.request.run.checkpoint, model);
+  const train::CheckpointPosition saved =
+      train::newest_position(options.request.run.checkpoint, model);
   std::string text = changed_settings(saved_settings(saved), options.train.settings);
   if (saved.seed != options.train.seed && is_given(options, "--seed")) {
     text += fmt::format(
@@ -394,9 +397,8 @@ int compare_with_serial(const TrainArguments& options, const model::Model& model
                         const train::DataSplit& data, Job* job) {
   train::TrainOptions train_options = options.train;
   // The learning rates are those of the whole training.
-  const int64_t whole =
-      saturating_mul(train_options.epochs,
-                     train::mini_batches_per_epoch(data.train->size(), train_options));
+  const int64_t whole = saturating_mul(
+      train_options.epochs, train::mini_batches_per_epoch(data.train->size(), train_options));
   if (train_options.learning_rate_steps == 0) {
     train_options.learning_rate_steps =
         train_options.max_steps > 0 ? std::min(whole, train_options.max_steps) : whole;
@@ -409,7 +411,7 @@ int compare_with_serial(const TrainArguments& options, const model::Model& model
     if (!job->is_first()) return equal == "1" ? kExitYes : kExitNo;
   }
   write_output("", options.request.output.json ? check_json(train_options.plan, result)
-                                : check_text(train_options.plan, result));
+                                               : check_text(train_options.plan, result));
   return result.equal() ? kExitYes : kExitNo;
 }
 
@@ -462,8 +464,7 @@ train::DataSplit data_for(const model::Model& model, const options::TrainRequest
                              .test_file = data.test_file,
                              .test_share = data.test_share,
                              .ignore_index = request.loss.ignore_index,
-                             .skip_bad_samples =
-                                 data.bad_samples == options::BadSamples::Skip});
+                             .skip_bad_samples = data.bad_samples == options::BadSamples::Skip});
   } catch (const ConfigError& error) {
     if (data.name) throw;
     throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
@@ -509,18 +510,25 @@ void write_results(const TrainArguments& options, const model::Model& model,
   const report::History earlier = earlier_history(options, model.name());
   // A training that was complete before has its files already.
   const bool was_complete = options.train.resume && result.losses.empty() && !result.interrupted;
-  if (was_complete && (!options.request.output.history.empty() || !options.request.output.html.empty()))
+  if (was_complete &&
+      (!options.request.output.history.empty() || !options.request.output.html.empty()))
     std::cerr << "nothing was trained: --history and --html write nothing\n";
   if (!options.request.output.history.empty() && !was_complete)
-    attempt([&] { write_output(options.request.output.history, history_json(model.name(), outcome, earlier)); });
+    attempt([&] {
+      write_output(options.request.output.history, history_json(model.name(), outcome, earlier));
+    });
   if (!options.request.output.html.empty() && !was_complete)
-    attempt([&] { write_output(options.request.output.html, page_of(model.name(), outcome, earlier)); });
+    attempt([&] {
+      write_output(options.request.output.html, page_of(model.name(), outcome, earlier));
+    });
   if (!options.request.output.trace.empty() && predicted) {
     attempt([&] {
-      write_output(options.request.output.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
+      write_output(options.request.output.trace,
+                   schedule::chrome_trace({&predicted->timeline, &result.timeline}));
     });
   }
-  attempt([&] { write_output("", options.request.output.json ? to_json(outcome) : to_text(outcome)); });
+  attempt(
+      [&] { write_output("", options.request.output.json ? to_json(outcome) : to_text(outcome)); });
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -568,7 +576,8 @@ int run_train(TrainArguments& options, const CLI::App& app, Job* job) {
   train_options.plan = finished && job == nullptr && options.request.plan.file.empty()
                            ? one_stage(model)
                            : plan_unless_stopped(job, options, model);
-  if (finished && options.request.plan.file.empty()) train_options.plan.precision = options.plan.precision;
+  if (finished && options.request.plan.file.empty())
+    train_options.plan.precision = options.plan.precision;
   set_sync(options, train_options.plan, is_first);
   train_options.settings = kept_options(options, train::data_digest(*data.train));
   if (is_first && !finished && !g_stop) {
@@ -580,7 +589,8 @@ int run_train(TrainArguments& options, const CLI::App& app, Job* job) {
     // Fewer workers than ranks may be faster; a user who asks for fewer has counted wrong.
     const int training = job->ranks() - job->servers();
     const int workers = train_options.plan.num_workers();
-    const bool chosen = options.request.plan.file.empty() && *options.request.plan.workers >= training;
+    const bool chosen =
+        options.request.plan.file.empty() && *options.request.plan.workers >= training;
     world = job->make_world(workers, /*may_idle=*/chosen);
     train_options.world = world.get();
     if (is_first) std::cerr << servers_advice(*job, train_options) << plan_advice(train_options);
@@ -620,7 +630,8 @@ int run_train(TrainArguments& options, const CLI::App& app, Job* job) {
     });
   }
 
-  if (options.request.run.check_against_serial) return compare_with_serial(options, model, data, job);
+  if (options.request.run.check_against_serial)
+    return compare_with_serial(options, model, data, job);
   const train::TrainResult result = train::train(model, data, train_options);
   observer->finish();
   if (is_first) write_results(options, model, result, job == nullptr ? 0 : job->servers());
@@ -639,9 +650,10 @@ int run_train(TrainArguments& options, const CLI::App& app) {
   options.train = options::train_options_of(options.request);
   train::validate(options.train);
   const auto own = launch::own_job();
-  const auto devices = parse_option("--device", options.request.run.device, [&](const std::string& text) {
-    return own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1);
-  });
+  const auto devices =
+      parse_option("--device", options.request.run.device, [&](const std::string& text) {
+        return own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1);
+      });
   std::unique_ptr<Job> job;
   try {
     job = Job::join({.command = "train",

@@ -102,8 +102,9 @@ PlanResult Families::plan(const Family& family, bool wants_least_memory) {
     Plan plan = price(context_, found.split, found.micro_batches);
     plan.explanation.optimality_gap = found.optimality_gap;
     std::string reason = over_limit(context_, found.split, plan);
-    if (best.plan && (!reason.empty() || plan.prediction.throughput_samples_per_s <=
-                                             kFaster * best.plan->prediction.throughput_samples_per_s))
+    if (best.plan &&
+        (!reason.empty() || plan.prediction.throughput_samples_per_s <=
+                                kFaster * best.plan->prediction.throughput_samples_per_s))
       continue;
     if (reason.empty()) {
       best = {std::move(plan), ""};
@@ -295,13 +296,13 @@ PlanResult Families::make(Strategy strategy) {
 PlanResult Families::hybrid() {
   PlanResult best{std::nullopt, "it takes at least two workers and two layers"};
   for (const Split& split : hybrid_splits(context_, kSimulatedHybrids)) {
-    const int64_t micro_batches =
-        context_.options.micro_batches.value_or(split.places[0].count);
+    const int64_t micro_batches = context_.options.micro_batches.value_or(split.places[0].count);
     Plan plan = price(context_, split, micro_batches);
     std::string reason = over_limit(context_, split, plan);
     if (!reason.empty()) {
       if (!best.plan) best.reason = std::move(reason);
-    } else if (!best.plan || plan.prediction.throughput_samples_per_s > best.plan->prediction.throughput_samples_per_s) {
+    } else if (!best.plan || plan.prediction.throughput_samples_per_s >
+                                 best.plan->prediction.throughput_samples_per_s) {
       best = {std::move(plan), ""};
     }
   }

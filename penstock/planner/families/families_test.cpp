@@ -367,10 +367,12 @@ TEST(SynchronousPipelines, AreSimulatedNotPricedByFormula) {
               8e9 / 99'000 * 0.01);
   options.chunks = {};
   const plan::Plan flush = *planned(eight_layers(), cluster, "1f1b-flush", options).plan;
-  EXPECT_NEAR(flush.prediction.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000), 8e9 / 108'000 * 0.01);
+  EXPECT_NEAR(flush.prediction.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000),
+              8e9 / 108'000 * 0.01);
   const plan::Plan zb = *planned(eight_layers(), cluster, "zb-h1", options).plan;
   // (p-1)(F+I-W) = 4000 + 4000 - 4000.
-  EXPECT_NEAR(zb.prediction.throughput_samples_per_s, 8e9 / (8 * 12'000 + 4'000), 8e9 / 100'000 * 0.01);
+  EXPECT_NEAR(zb.prediction.throughput_samples_per_s, 8e9 / (8 * 12'000 + 4'000),
+              8e9 / 100'000 * 0.01);
   EXPECT_EQ(zb.stages[0].backward_weight_ns, zb.stages[0].backward_ns / 2);
   EXPECT_THAT(zb.explanation.notes, testing::Contains(HasSubstr("half the backward pass")));
 }
@@ -381,7 +383,8 @@ TEST(SynchronousPipelines, LayersThatMakeAllGradientsAtOnceAreNotGuessedAt) {
   const plan::Plan zb = *planned(profile, flat_cluster(2, 1'000'000'000'000'000), "zb-h1").plan;
   EXPECT_EQ(zb.stages[0].backward_weight_ns, 700) << "the others' 0 was measured";
   EXPECT_EQ(zb.stages[1].backward_weight_ns, 0);
-  EXPECT_THAT(zb.explanation.notes, testing::Not(testing::Contains(HasSubstr("half the backward pass"))));
+  EXPECT_THAT(zb.explanation.notes,
+              testing::Not(testing::Contains(HasSubstr("half the backward pass"))));
 }
 
 TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
@@ -399,7 +402,8 @@ TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
     EXPECT_LE(plan.prediction.throughput_samples_per_s, 1.0001 * 4e9 / 24'000) << strategy;
     EXPECT_GT(plan.prediction.latency_ns, 0) << strategy;
     const plan::Plan again = reprice(plan, eight_layers(), cluster, "penstock");
-    EXPECT_EQ(again.prediction.throughput_samples_per_s, plan.prediction.throughput_samples_per_s) << strategy;
+    EXPECT_EQ(again.prediction.throughput_samples_per_s, plan.prediction.throughput_samples_per_s)
+        << strategy;
     EXPECT_EQ(again.stages, plan.stages) << strategy;
     EXPECT_EQ(again.worker_of_replica, plan.worker_of_replica) << strategy;
   }
@@ -448,7 +452,9 @@ TEST(SynchronousPipelines, AutoTakesTheBestOfThemUnderFlush) {
   for (const plan::Strategy strategy : synchronous_pipelines()) {
     const auto other = planned(eight_layers(), cluster, to_string(strategy), options).plan;
     ASSERT_TRUE(other.has_value()) << strategy;
-    EXPECT_GE(chosen.prediction.throughput_samples_per_s, 0.995 * other->prediction.throughput_samples_per_s) << strategy;
+    EXPECT_GE(chosen.prediction.throughput_samples_per_s,
+              0.995 * other->prediction.throughput_samples_per_s)
+        << strategy;
   }
 }
 

@@ -82,9 +82,10 @@ std::vector<Split> hybrid_splits(const Context& context, size_t most) {
     }
   }
   const size_t kept = std::min(most, candidates.size());
-  std::partial_sort(
-      candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept), candidates.end(),
-      [](const HybridCandidate& a, const HybridCandidate& b) { return a.micro_batch_ns < b.micro_batch_ns; });
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept),
+                    candidates.end(), [](const HybridCandidate& a, const HybridCandidate& b) {
+                      return a.micro_batch_ns < b.micro_batch_ns;
+                    });
   std::vector<Split> splits;
   for (size_t i = 0; i < kept; ++i)
     splits.push_back(split_of(context, runs, candidates[i], replicas_beside(candidates[i].rest)));

@@ -137,11 +137,11 @@ std::string weakness(Strategy strategy, const Plan* plan, const Plan& winner) {
   if (reached < kNearSteady && reached < kSame * reached_share(winner)) {
     return fmt::format("{} leave it {:.0f} % of its slowest part's rate",
                        plan->weights == plan::WeightPolicy::Flush ? "filling, draining and messages"
-                                                : "messages and synchronisation",
+                                                                  : "messages and synchronisation",
                        100 * reached);
   }
-  const bool longer =
-      static_cast<double>(winner.prediction.bottleneck_ns) < kSame * static_cast<double>(plan->prediction.bottleneck_ns);
+  const bool longer = static_cast<double>(winner.prediction.bottleneck_ns) <
+                      kSame * static_cast<double>(plan->prediction.bottleneck_ns);
   return longer ? "its slowest part takes longer" : "";
 }
 
@@ -257,8 +257,9 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
     notes.push_back(what_is_kept(plan));
   add_stages_that(plan, &Stage::shard_optimizer, "share",
                   "out the optimiser's state over the replicas", notes);
-  const double steady_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 /
-                              static_cast<double>(std::max<int64_t>(plan.prediction.bottleneck_ns, 1));
+  const double steady_per_s =
+      static_cast<double>(plan.micro_batch_size) * 1e9 /
+      static_cast<double>(std::max<int64_t>(plan.prediction.bottleneck_ns, 1));
   const bool overlaps = !traits(plan.strategy).flushes();
   if (overlaps && plan.prediction.throughput_samples_per_s < kNearSteady * steady_per_s) {
     notes.push_back(
@@ -268,12 +269,12 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
                     100 * plan.prediction.throughput_samples_per_s / steady_per_s, plan.depth));
   }
   if (plan.explanation.optimality_gap > 0) {
-    notes.push_back(
-        fmt::format("{}: the slowest {} may be up to {:.2f} % above the least possible.",
-                    plan.shares_workers()
-                        ? "Cuts that suit several stages per worker are not proven to be the best"
-                        : "The cuts are too many to try them all",
-                    plan.shares_workers() ? "worker" : "part", 100 * plan.explanation.optimality_gap));
+    notes.push_back(fmt::format(
+        "{}: the slowest {} may be up to {:.2f} % above the least possible.",
+        plan.shares_workers()
+            ? "Cuts that suit several stages per worker are not proven to be the best"
+            : "The cuts are too many to try them all",
+        plan.shares_workers() ? "worker" : "part", 100 * plan.explanation.optimality_gap));
   }
   if (plan.weights != plan::WeightPolicy::Flush &&
       plan::stages_share_weights(plan, context.profile.graph)) {
@@ -302,8 +303,8 @@ void explain_rows(const Context& context, Families& families, const Plan& winner
       continue;
     }
     const Plan* plan = row.planned ? &*families.standard(entry.strategy).plan : nullptr;
-    const double speed =
-        entry.throughput_samples_per_s / std::max(winner.prediction.throughput_samples_per_s, 1e-300);
+    const double speed = entry.throughput_samples_per_s /
+                         std::max(winner.prediction.throughput_samples_per_s, 1e-300);
     std::string why;
     if (!same_speed(speed)) {
       // One that was asked for by name need not be the fastest.

@@ -123,8 +123,10 @@ TEST(SplitFinder, ReplicasShareTheMessagesOfABoundary) {
   EXPECT_EQ(one_link.config(), "1-1");
   const PlanResult result = make_plan(profile, cluster, options);
   ASSERT_TRUE(result.plan) << result.reason;
-  EXPECT_GT(result.plan->prediction.throughput_samples_per_s, 2 * one_link.prediction.throughput_samples_per_s);
-  EXPECT_THAT(result.plan->explanation.notes, testing::Contains(testing::HasSubstr("if one link carried")));
+  EXPECT_GT(result.plan->prediction.throughput_samples_per_s,
+            2 * one_link.prediction.throughput_samples_per_s);
+  EXPECT_THAT(result.plan->explanation.notes,
+              testing::Contains(testing::HasSubstr("if one link carried")));
   options.cost_model = "sosp2019";
   const Context published(profile, cluster, options);
   SplitFinder of_the_paper(published);

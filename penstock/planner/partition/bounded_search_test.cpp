@@ -80,8 +80,7 @@ Case random_case(Rng& rng) {
   result.at_least_two_stages = rng.uniform() < 0.25;
   if (rng.uniform() < 0.3) result.memory.micro_batches = between(rng, 1, 8);
   if (rng.uniform() < 0.4) result.memory.limit_bytes = between(rng, 50, 1'500);
-  if (rng.uniform() < 0.3)
-    result.recompute = rng.uniform() < 0.5 ? Choice::Auto : Choice::Always;
+  if (rng.uniform() < 0.3) result.recompute = rng.uniform() < 0.5 ? Choice::Auto : Choice::Always;
   return result;
 }
 

@@ -100,10 +100,11 @@ UsableCuts CutBounds::within(double limit_ns) const {
        --level) {
     const int64_t most_bytes = most_bytes_within(limit_ns, level);
     if (!usable.tiers_.empty() && most_bytes == usable.tiers_.back().most_bytes) continue;
-    usable.tiers_.push_back({.most_bytes = most_bytes,
-                             .unit = std::min(problem_.workers, topology.unit_size(level)),
-                             .unit_ns = per_worker_ns * largest_unit(level) * (1 + kRelativeRounding),
-                             .promising = {{0, total_.compute_ns}}});
+    usable.tiers_.push_back(
+        {.most_bytes = most_bytes,
+         .unit = std::min(problem_.workers, topology.unit_size(level)),
+         .unit_ns = per_worker_ns * largest_unit(level) * (1 + kRelativeRounding),
+         .promising = {{0, total_.compute_ns}}});
   }
   const auto total_ns = static_cast<double>(total_.compute_ns);
   for (int m = 1; m < problem_.workers; ++m) {

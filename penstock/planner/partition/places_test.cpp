@@ -68,8 +68,7 @@ Case random_case(uint64_t seed, const Shape& shape) {
   const plan::Strategy kinds[] = {plan::Strategy::OneFOneB, plan::Strategy::OneFOneB,
                                   plan::Strategy::OneFOneBFlush, plan::Strategy::GPipe};
   const plan::Strategy kind = kinds[rng.below(4)];
-  const Choice recomputes[] = {Choice::Never, Choice::Always, Choice::Auto,
-                                  Choice::Auto};
+  const Choice recomputes[] = {Choice::Never, Choice::Always, Choice::Auto, Choice::Auto};
   result.recompute = recomputes[rng.below(4)];
   result.memory = {
       .strategy = kind,

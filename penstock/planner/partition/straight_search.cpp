@@ -147,8 +147,7 @@ class StraightSearch final : public PartitionSearch {
   // The most stages from this one to the end with which it keeps its time and its memory, and
   // whether it recomputes for that; 0 for none.
   std::pair<int, bool> deepest_that_fits(int i, int j, DeviceClass& workers) {
-    const int plain =
-        problem_.recompute == Choice::Always ? 0 : deepest_with(i, j, workers, false);
+    const int plain = problem_.recompute == Choice::Always ? 0 : deepest_with(i, j, workers, false);
     if (plain == num_stages_ || problem_.recompute == Choice::Never) return {plain, false};
     const int recomputing = deepest_with(i, j, workers, true);
     return recomputing > plain ? std::pair{recomputing, true} : std::pair{plain, false};

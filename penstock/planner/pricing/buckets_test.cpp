@@ -81,7 +81,8 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
     const int64_t processor_ns = sum_processor_ns(stage);
     const int64_t work_ns =
         ceil_div(plan.micro_batches, replicas) * stage.compute_ns() + stage.step_ns;
-    ASSERT_EQ(step_ns, work_ns + wait_ns + processor_ns) << "seed " << seed << ' ' << to_string(plan.sync);
+    ASSERT_EQ(step_ns, work_ns + wait_ns + processor_ns)
+        << "seed " << seed << ' ' << to_string(plan.sync);
     // The search's bound is below, and above max(computation, communication).
     const Context context(profile, cluster, options);
     const double least_ns = context.model->least_sum_ns(
@@ -190,9 +191,11 @@ TEST(Buckets, TakeProcessorTimeForWhatAReplicaSends) {
   EXPECT_EQ(processor_ns(cluster, 2, {}), 2 * 3'000'000);  // 2 (n-1)/n M
   EXPECT_EQ(processor_ns(cluster, 4, {}), 2 * 3'000'000 * 3 / 2);
   EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::Ring}), 2 * 3'000'000 * 3 / 2);
-  EXPECT_EQ(processor_ns(cluster, 4, {.gradient_precision = FloatType::BFloat16}), 3'000'000 * 3 / 2);
+  EXPECT_EQ(processor_ns(cluster, 4, {.gradient_precision = FloatType::BFloat16}),
+            3'000'000 * 3 / 2);
   cluster.cpu_machines = {.count = 4, .bandwidth_bytes_per_s = 1'000'000'000};
-  EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::ParameterServer}), 2 * 3'000'000);  // M
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::ParameterServer}),
+            2 * 3'000'000);  // M
   EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::Summation}), 2 * 3'000'000);
   // Under a level that joins nothing, and one whose links are slower.
   cluster.levels.insert(cluster.levels.begin(), {.name = "alone", .count = 1});
@@ -212,7 +215,8 @@ TEST(Buckets, HierarchicalSharesWhatAMachineSends) {
                             .bandwidth_bytes_per_s = 100'000'000,
                             .processor_ns_per_gb = 4'000'000'000});
   // 2 (4-1)/4 M inside, and a quarter of the machine's 2 (2-1)/2 M.
-  EXPECT_EQ(processor_ns(cluster, 8, {.sync = plan::GradientSync::Hierarchical}), 4'500'000 + 4 * 750'000);
+  EXPECT_EQ(processor_ns(cluster, 8, {.sync = plan::GradientSync::Hierarchical}),
+            4'500'000 + 4 * 750'000);
   EXPECT_EQ(processor_ns(cluster, 4, {.sync = plan::GradientSync::Hierarchical}), 4'500'000);
 }
 

@@ -158,8 +158,8 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
         kMaxPlannedWorkers));
   }
   recompute = options.recompute;
-  const bool waits = options.global_norm ||
-                     (options.weights && plan::backward_reads_newest(*options.weights));
+  const bool waits =
+      options.global_norm || (options.weights && plan::backward_reads_newest(*options.weights));
   const FloatType precision = options.gradient_precision;
   const plan::GradientSync sync = options.sync.value_or(plan::GradientSync::Ordered);
   plan::check_sync_precision(sync, precision);
@@ -171,8 +171,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   if (model->hides(model->topology().num_levels()))
     counting_model =
         make_cost_model(options.cost_model, cluster, sync, SyncOverlap::Waits, precision);
-  if (options.mini_batch > 0 &&
-      most_micro_batches() < options.micro_batches.value_or(1)) {
+  if (options.mini_batch > 0 && most_micro_batches() < options.micro_batches.value_or(1)) {
     throw ConfigError(
         fmt::format("a mini-batch of {} samples has no room for {} micro-batches of {} samples, as "
                     "the profile measured them",

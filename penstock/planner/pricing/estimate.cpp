@@ -146,12 +146,14 @@ void estimate_memory(const Context& context, const Split& split,
 void estimate(const Context& context, const Split& split, const std::vector<StageMemory>& memories,
               Plan& plan) {
   const double micro_batch_ns = std::max(estimated_ns(plan), 1.0);
-  plan.prediction.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
+  plan.prediction.throughput_samples_per_s =
+      static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
   plan.prediction.latency_ns = nearest(estimated_latency_ns(plan, micro_batch_ns));
   estimate_memory(context, split, memories, plan);
   double busy_ns = 0;
   for (const plan::Stage& stage : plan.stages) busy_ns += static_cast<double>(stage.work_ns());
-  plan.prediction.idle_share = std::clamp(1 - busy_ns / (micro_batch_ns * plan.num_workers()), 0.0, 1.0);
+  plan.prediction.idle_share =
+      std::clamp(1 - busy_ns / (micro_batch_ns * plan.num_workers()), 0.0, 1.0);
   plan.explanation.notes.push_back(
       "This plan is too large to be simulated: its throughput is estimated from its slowest part "
       "and its number of stages.");

@@ -64,7 +64,8 @@ TEST(Estimate, WorkersWithSeveralStagesAreSimulatedWhereTwoStepsOfThemAreShort) 
   for (const std::string strategy : {"zb-v", "interleaved"}) {
     const plan::Plan plan = straight_plan(128, strategy, 32, 512);
     EXPECT_EQ(plan.num_workers(), 128);
-    EXPECT_THAT(plan.explanation.notes, Not(Contains(HasSubstr("too large to be simulated")))) << strategy;
+    EXPECT_THAT(plan.explanation.notes, Not(Contains(HasSubstr("too large to be simulated"))))
+        << strategy;
     for (const plan::Stage& stage : plan.stages) EXPECT_GT(stage.memory_bytes, 0);
   }
 }
@@ -151,9 +152,11 @@ TEST(Estimate, NoGradientGoesBackBeforeTheFirstWeights) {
   EXPECT_EQ(without.links.front().gradient_bytes, 0);
   EXPECT_EQ(without.links.front().bytes, 1'000'000);
   EXPECT_FALSE(with.links.front().gradient_bytes.has_value());
-  EXPECT_DOUBLE_EQ(without.prediction.bytes_per_sample.front(), with.prediction.bytes_per_sample.front() / 2);
+  EXPECT_DOUBLE_EQ(without.prediction.bytes_per_sample.front(),
+                   with.prediction.bytes_per_sample.front() / 2);
   // A message takes 1 ms, the passes 4 layers of 3 ms.
-  const double saved_s = 1 / with.prediction.throughput_samples_per_s - 1 / without.prediction.throughput_samples_per_s;
+  const double saved_s = 1 / with.prediction.throughput_samples_per_s -
+                         1 / without.prediction.throughput_samples_per_s;
   EXPECT_NEAR(saved_s * static_cast<double>(with.micro_batch_size), 0.001, 1e-5);
   EXPECT_EQ(without.stages[1].memory_bytes, with.stages[1].memory_bytes);
 }
@@ -182,7 +185,9 @@ TEST(Estimate, RecomputationIsWork) {
   split.recompute = {true, true, true, true};
   const plan::Plan simulated = price(context, split, 1);
   const plan::Plan rough = estimated(context, split, 1);
-  EXPECT_NEAR(rough.prediction.throughput_samples_per_s / simulated.prediction.throughput_samples_per_s, 1, 0.01);
+  EXPECT_NEAR(
+      rough.prediction.throughput_samples_per_s / simulated.prediction.throughput_samples_per_s, 1,
+      0.01);
   EXPECT_NEAR(rough.prediction.idle_share, simulated.prediction.idle_share, 0.001);
   // all but the last run their forward pass again while they wait
   EXPECT_NEAR(rough.prediction.idle_share, 1 - 16.0 / (4 * 13), 0.001);

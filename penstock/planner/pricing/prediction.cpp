@@ -145,10 +145,10 @@ int64_t steps_to_run(const Plan& plan, int64_t steps) {
 
 void fill_in(const Split& split, const std::vector<StageMemory>& memories, const Outcome& outcome,
              int64_t micro_batches, Plan& plan) {
-  plan.prediction.throughput_samples_per_s = outcome.ns > 0 ? static_cast<double>(micro_batches) *
-                                                       static_cast<double>(plan.micro_batch_size) *
-                                                       1e9 / outcome.ns
-                                                 : 0;
+  plan.prediction.throughput_samples_per_s =
+      outcome.ns > 0 ? static_cast<double>(micro_batches) *
+                           static_cast<double>(plan.micro_batch_size) * 1e9 / outcome.ns
+                     : 0;
   plan.prediction.idle_share = std::clamp(outcome.idle_share, 0.0, 1.0);
   // The schedule knows no messages: each stage of a worker has its own buffers for them.
   const schedule::WorkerTable table({.replicas = split.replicas(),

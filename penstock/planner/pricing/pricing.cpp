@@ -63,9 +63,8 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.recompute = split.recompute[index];
   if (traits(split.strategy).takes_keep) stage.keep = split.keep_of(index);
   stage.shard_optimizer =
-      place.count > 1 &&
-      (split.shard_optimizer.empty() ? context.shard_optimizer == Choice::Always
-                                     : split.shard_optimizer[index]);
+      place.count > 1 && (split.shard_optimizer.empty() ? context.shard_optimizer == Choice::Always
+                                                        : split.shard_optimizer[index]);
   const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
   int64_t backward_weight_ns = 0;
   for (const LayerId layer : split.stages[index]) {
@@ -284,9 +283,9 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.prediction.compute_spread = context.profile.pass.spread;
   plan.prediction.compute_error = context.profile.pass.error;
   plan.micro_batch_size = profile::samples_per_micro_batch(context.profile);
-  plan.micro_batches = micro_batches > 0                   ? micro_batches
+  plan.micro_batches = micro_batches > 0               ? micro_batches
                        : context.options.micro_batches ? *context.options.micro_batches
-                                                           : chosen_micro_batches(context, split);
+                                                       : chosen_micro_batches(context, split);
   plan.cluster = context.cluster;
   plan.worker_of_replica = split.worker_of_replica;
   plan.slack = split.slack;
@@ -317,8 +316,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
 }
 
 bool shard_where_needed(const Context& context, const Split& split, Plan& plan) {
-  if (context.shard_optimizer != Choice::Auto || !split.shard_optimizer.empty())
-    return false;
+  if (context.shard_optimizer != Choice::Auto || !split.shard_optimizer.empty()) return false;
   bool changed = false;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     plan::Stage& stage = plan.stages[s];
@@ -353,7 +351,8 @@ Plan price(const Context& context, const Split& split, int64_t micro_batches) {
   moving.offload = split.recompute;
   moving.recompute.assign(split.recompute.size(), false);
   Plan moved = price_as_it_is(context, moving, micro_batches);
-  bool is_better = moved.prediction.throughput_samples_per_s > plan.prediction.throughput_samples_per_s;
+  bool is_better =
+      moved.prediction.throughput_samples_per_s > plan.prediction.throughput_samples_per_s;
   for (size_t s = 0; s < moved.stages.size(); ++s)
     is_better = is_better && stage_fits(context, moving, moved, s);
   return is_better ? moved : plan;

@@ -6,31 +6,15 @@
 //   write_file_atomic("report.html", html_report(input));
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "penstock/plan/plan.h"
-#include "penstock/plan/what_if_result.h"
-#include "penstock/report/page/history.h"
+#include "penstock/report/page/report_input.h"
 #include "penstock/schedule/timeline.h"
 
 namespace penstock::report {
-
-struct ReportInput {
-  plan::Plan plan;
-  /// Drawn as lanes below each other, worker by worker. Where there are two or more, the first is
-  /// the prediction that the second is compared with. Each begins at 0 with its first action.
-  std::vector<schedule::Timeline> timelines = {};
-  /// The page notes where it names another model or strategy than the plan.
-  std::optional<History> history = {};
-  /// Predicted, per worker; empty: what the plan's stages say.
-  std::vector<int64_t> peak_memory_bytes = {};
-  std::vector<plan::WhatIfResult> changes = {};  ///< what if; empty: not asked for
-  int64_t memory_limit_bytes = 0;  ///< per worker, what memory is held against; 0: the devices'
-  std::vector<std::string> notes = {};  ///< shown at the top: what was left out and why
-};
 
 /// Over all timelines; more would not be smooth. A page of that many actions has about 8 MB.
 inline constexpr int64_t kMaxReportActions = 1'000'000;

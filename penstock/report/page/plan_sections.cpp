@@ -53,7 +53,8 @@ plan::Interval predicted_interval(const ReportInput& input) {
   if (input.history && input.history->predicted_throughput_samples_per_s > 0)
     return {input.history->prediction_low_samples_per_s,
             input.history->prediction_high_samples_per_s};
-  return {input.plan.prediction.throughput_low_samples_per_s, input.plan.prediction.throughput_high_samples_per_s};
+  return {input.plan.prediction.throughput_low_samples_per_s,
+          input.plan.prediction.throughput_high_samples_per_s};
 }
 
 std::string_view slowest_name(const Bottleneck& bottleneck) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/report/page/html_report.h"
+#include "penstock/report/page/report_input.h"
 #include "penstock/report/plan/plan_view.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/util/json.h"

@@ -86,8 +86,7 @@ std::vector<Family> families_of(const plan::Plan& plan) {
   bool found = false;
   for (const plan::Alternative& alternative : plan.explanation.alternatives) {
     const bool winner = !found && is_chosen(plan, alternative);
-    families.push_back(
-        {winner && !alternative.weights ? numbers_of(plan) : alternative, winner});
+    families.push_back({winner && !alternative.weights ? numbers_of(plan) : alternative, winner});
     found = found || winner;
   }
   if (!found) families.insert(families.begin(), {numbers_of(plan), true});

@@ -35,7 +35,8 @@ std::string what_it_reaches(const PlanView& view) {
     text += fmt::format(", workers idle {} of the time", percent_text(plan.prediction.idle_share));
   text += fmt::format(", cost model {}", shortened(plan.explanation.cost_model, 20));
   if (plan.explanation.optimality_gap > 0)
-    text += fmt::format(", at most {} above the optimum", percent_text(plan.explanation.optimality_gap));
+    text += fmt::format(", at most {} above the optimum",
+                        percent_text(plan.explanation.optimality_gap));
   return text;
 }
 

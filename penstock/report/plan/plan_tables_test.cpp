@@ -116,7 +116,8 @@ TEST(PlanTables, TheWinnerIsMarkedOnceAndComparedWithTheNextBest) {
             std::string::npos)
       << text;
   plan::Plan slower = vgg_plan();
-  slower.prediction.throughput_samples_per_s = slower.explanation.alternatives[3].throughput_samples_per_s = 352;
+  slower.prediction.throughput_samples_per_s =
+      slower.explanation.alternatives[3].throughput_samples_per_s = 352;
   EXPECT_NE(compare_table(slower).find("1f1b 15-1 is this plan; dp 16 is 2.00x as fast."),
             std::string::npos)
       << compare_table(slower);

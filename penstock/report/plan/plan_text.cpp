@@ -41,9 +41,10 @@ std::string heading(const PlanView& view) {
       plan.model.empty() ? "model" : shortened(plan.model, 20), to_string(plan.strategy),
       short_config(plan.config(), 24),
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
-      std::string(to_string(plan.weights)) + (plan.precision == Precision::Float32
-                                         ? ""
-                                         : fmt::format(", in {}", to_string(plan.precision))),
+      std::string(to_string(plan.weights)) +
+          (plan.precision == Precision::Float32
+               ? ""
+               : fmt::format(", in {}", to_string(plan.precision))),
       std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return stage.replicas > 1; })
           ? ", gradients by " + view.gradient_method()
@@ -57,10 +58,10 @@ std::string slowest_part(const PlanView& view) {
   std::string text = fmt::format("slowest part: {}, {} per micro-batch", view.bottleneck_name(),
                                  duration_text(view.bottleneck.time_ns));
   // Replicas that are behind different links share the messages out.
-  const double reached_ns =
-      plan.prediction.throughput_samples_per_s > 0
-          ? static_cast<double>(plan.micro_batch_size) * 1e9 / plan.prediction.throughput_samples_per_s
-          : 0;
+  const double reached_ns = plan.prediction.throughput_samples_per_s > 0
+                                ? static_cast<double>(plan.micro_batch_size) * 1e9 /
+                                      plan.prediction.throughput_samples_per_s
+                                : 0;
   if (view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns > 0 &&
       reached_ns < 0.999 * view.bottleneck.time_ns)
     text += ", if one link carried all of it";
@@ -78,11 +79,12 @@ std::string totals(const PlanView& view) {
                                  plural(plan.micro_batches, "micro-batch"),
                                  plural(plan.micro_batch_size, "sample"), plan.depth);
   const bool has_interval = plan.prediction.throughput_high_samples_per_s > 0;
-  text += fmt::format("predicted {} samples/s", format_rate(plan.prediction.throughput_samples_per_s));
+  text +=
+      fmt::format("predicted {} samples/s", format_rate(plan.prediction.throughput_samples_per_s));
   if (has_interval) {
-    text +=
-        ", " + plan::Interval{plan.prediction.throughput_low_samples_per_s, plan.prediction.throughput_high_samples_per_s}
-                   .text();
+    text += ", " + plan::Interval{plan.prediction.throughput_low_samples_per_s,
+                                  plan.prediction.throughput_high_samples_per_s}
+                       .text();
   }
   if (plan.prediction.latency_ns > 0)
     text += fmt::format(", {} from a sample's first forward to its step",
@@ -95,7 +97,8 @@ std::string totals(const PlanView& view) {
     text +=
         fmt::format("memory limit {} per worker\n", format_bytes(view.least_memory_limit_bytes));
   }
-  const size_t levels = std::min(plan.prediction.bytes_per_sample.size(), plan.cluster.levels.size());
+  const size_t levels =
+      std::min(plan.prediction.bytes_per_sample.size(), plan.cluster.levels.size());
   for (size_t level = 0; level < levels; ++level) {
     text += fmt::format("{}{} {}", level == 0 ? "bytes per sample: " : ", ",
                         view.level_name(static_cast<int>(level) + 1),
@@ -122,9 +125,9 @@ std::string families(const plan::Plan& plan) {
     table.add({std::string(to_string(alternative.strategy)), short_config(alternative.config, 24),
                possible ? format_rate(alternative.throughput_samples_per_s) : "-",
                is_chosen(plan, alternative) ? "chosen"
-               : possible
-                   ? ratio_text(alternative.throughput_samples_per_s, plan.prediction.throughput_samples_per_s)
-                   : "no such plan"});
+               : possible                   ? ratio_text(alternative.throughput_samples_per_s,
+                                                         plan.prediction.throughput_samples_per_s)
+                                            : "no such plan"});
   }
   return fmt::format("\n{}", table.text());
 }

@@ -93,8 +93,8 @@ Stops stops_by_worker(const Schedule& schedule, const std::vector<BlockedAction>
 std::string blocked_grid(const Schedule& schedule, const std::vector<BlockedAction>& blocked,
                          int max_columns) {
   if (max_columns < kLeastBlockedColumns)
-    throw ConfigError(
-        fmt::format("a grid needs at least {} columns, found {}", kLeastBlockedColumns, max_columns));
+    throw ConfigError(fmt::format("a grid needs at least {} columns, found {}",
+                                  kLeastBlockedColumns, max_columns));
   const Stops stops = stops_by_worker(schedule, blocked);
   // "w0 * "
   const size_t name_width =

@@ -161,11 +161,11 @@ LaneData lane_data(const std::vector<const Timeline*>& timelines) {
       times.add(events, origin_ns, tick_ns);
     }
     Json columns = Json::array();
-    for (const ValueColumn* column :
-         {&actions.op, static_cast<ValueColumn*>(&actions.stage),
-          static_cast<ValueColumn*>(&actions.micro_batch), static_cast<ValueColumn*>(&actions.mini_batch),
-          &actions.peer, static_cast<ValueColumn*>(&actions.version), &times.start, &times.duration,
-          &times.work}) {
+    for (const ValueColumn* column : {&actions.op, static_cast<ValueColumn*>(&actions.stage),
+                                      static_cast<ValueColumn*>(&actions.micro_batch),
+                                      static_cast<ValueColumn*>(&actions.mini_batch), &actions.peer,
+                                      static_cast<ValueColumn*>(&actions.version), &times.start,
+                                      &times.duration, &times.work}) {
       columns.push_back(column->bytes().size());
       data.bytes += column->bytes();
     }

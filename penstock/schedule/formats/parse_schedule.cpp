@@ -124,8 +124,8 @@ std::string read_kind(const Header& header) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   };
   if (kind.size() > 64 || !std::all_of(kind.begin(), kind.end(), allowed)) {
-    header.place_of("kind").fail(
-        fmt::format("kind: expected lower-case letters, digits, - and _, found {}", in_quotes(kind)));
+    header.place_of("kind").fail(fmt::format(
+        "kind: expected lower-case letters, digits, - and _, found {}", in_quotes(kind)));
   }
   return std::string(kind);
 }

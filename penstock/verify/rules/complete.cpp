@@ -71,7 +71,8 @@ class ComputeCheck {
     size_t cell = 0;
     for (int32_t s = 0; s < facts_.num_stages && !report_.full(); ++s) {
       const uint8_t recompute =
-          facts_.schedule.lowered && facts_.schedule.shape.recomputes(StageId{s}) ? kDoneRecompute : 0;
+          facts_.schedule.lowered && facts_.schedule.shape.recomputes(StageId{s}) ? kDoneRecompute
+                                                                                  : 0;
       for (int64_t b = 0; b < facts_.micro_batches && !report_.full(); ++b, ++cell) {
         const uint8_t missing = missing_in(seen_[cell], recompute);
         if (missing != 0) report_missing(StageId{s}, MicroBatchId{b}, missing);

@@ -117,7 +117,8 @@ class OrderWalk {
         return;
       case Op::Load:
         require(action, kSeenOffloaded, true, "comes before its OFFLOAD");
-        return require(action, kSeenInputGradients, false, "comes after the backward that needs it");
+        return require(action, kSeenInputGradients, false,
+                       "comes after the backward that needs it");
       case Op::RecvForward:
         return require(action, kSeenForward, false, "comes after the forward that needs it");
       case Op::SendForward:

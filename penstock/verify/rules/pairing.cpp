@@ -139,7 +139,8 @@ class PairingCheck {
                          .mini_batch = facts_.schedule.shape.mini_batch_of(b),
                          .peer = from};
     // Micro-batches that the stage leaves out completely are not checked here.
-    const bool needed = (computed_[facts_.cell(to, b)] & (from < to ? kForwardPass : kBackwardPass)) != 0;
+    const bool needed =
+        (computed_[facts_.cell(to, b)] & (from < to ? kForwardPass : kBackwardPass)) != 0;
     if (!needed || facts_.owner(from, b) == receiver) return;
     const size_t message = index_.find(receive);
     if (message != index_.num_messages() && ends_[message].sends + ends_[message].receives > 0)

@@ -114,8 +114,8 @@ MeshRunSums::Stage MeshRunSums::make_stage(size_t index, std::vector<int> ranks,
 
 void MeshRunSums::make_local(Stage& stage, size_t index, int replicas, const RunSetup& setup) {
   const StageWeights& weights = setup.weights[index];
-  stage.local_sum =
-      make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness, setup.gradient_precision);
+  stage.local_sum = make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness,
+                                   setup.gradient_precision);
   if (setup.sharing_of(index) == StateSharing::None) return;
   stage.local_gather =
       std::make_unique<LocalGather>(weight_shares(weights.shapes, weights.layer_ends, replicas));
