@@ -78,7 +78,7 @@ run_format() {
 run_house() {
   local check status=0
   for check in includes rooms torch printing exits memory headers strategies tables columns \
-    options budget; do
+    options budget sentences; do
     run bash tests/tidy/tidy.sh "$check" . || { status=1; note+="${note:+, }$check"; }
   done
   run bash tests/tidy/tidy_self_test.sh || { status=1; note+="${note:+, }self test"; }

@@ -180,9 +180,8 @@ expect clean options penstock/util/a.cpp \
 expect clean options penstock/util/a.cpp 'f("a -- b, var(--colour), ------"); g(a--, "b");'
 expect clean options penstock/util/a.cpp 'f("--x");  // tidy: allow(options) a reason'
 expect clean options penstock/util/a_test.cpp 'f("--threads");'
-mkdir "$tree/penstock/options"
+mkdir -p "$tree/penstock/options"
 expect clean options penstock/options/a.cpp 'f("--threads");'
-rmdir "$tree/penstock/options"
 echo 'penstock/util/a.cpp' >>"$tree/tests/tidy/option_strings.txt"
 expect clean options penstock/util/a.cpp 'f("--threads");'
 expect offence options penstock/util/a.cpp 'f("threads");'
