@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "penstock/net/link_rate.h"
+#include "penstock/net/measured_messages.h"
 #include "penstock/net/mesh.h"
 
 namespace penstock::net {

@@ -4,8 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "penstock/net/transfer.h"
@@ -47,9 +46,9 @@ struct Offer {
   std::vector<uint64_t> sizes = {};      ///< of the parts; kAbsent for those left out
   std::vector<uint64_t> addresses = {};  ///< of the parts, as many
 
-  std::string encode() const;
-  /// Throws TransportError when the text is no offer.
-  static Offer decode(std::string_view text);
+  static auto members(auto& self) {
+    return std::tie(self.urgency, self.seal_address, self.seal, self.sizes, self.addresses);
+  }
 };
 
 }  // namespace penstock::net

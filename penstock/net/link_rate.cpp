@@ -11,12 +11,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kBytes = 512 << 10;
+constexpr size_t kRateBytes = 512 << 10;
 constexpr int kLatencySamples = 21;
 /// Messages on their way: while one is read the next one travels.
-constexpr int kAhead = 2;
-constexpr int kFewest = 3;
-constexpr int kMost = 4096;
+constexpr int kRateAhead = 2;
+constexpr int kFewestMessages = 3;
+constexpr int kMostMessages = 4096;
 
 enum Channel : uint32_t { Latency, Bandwidth };
 
@@ -51,13 +51,14 @@ class Measuring {
     std::vector<Clock::time_point> came;
     bool sends = messages_.sends();
     bool receives = messages_.receives();
-    for (int i = 0; receives && i < kAhead; ++i)
+    for (int i = 0; receives && i < kRateAhead; ++i)
       incoming.push_back(messages_.receive(number(i), in_));
     for (size_t i = 0; sends || receives; ++i) {
       if (sends) {
-        if (i >= kAhead) messages_.wait(*outgoing[i - kAhead]);
-        const bool goes_on = i < kFewest || (Clock::now() - start < budget && i < kMost);
-        outgoing.push_back(messages_.send(number(i), out_, goes_on ? kBytes : 0));
+        if (i >= kRateAhead) messages_.wait(*outgoing[i - kRateAhead]);
+        const bool goes_on =
+            i < kFewestMessages || (Clock::now() - start < budget && i < kMostMessages);
+        outgoing.push_back(messages_.send(number(i), out_, goes_on ? kRateBytes : 0));
         sends = goes_on;
       }
       if (receives) {
@@ -71,7 +72,7 @@ class Measuring {
     if (came.size() < 2) return 0;
     // The first one may have come faster than the link allows for long.
     const std::chrono::duration<double> time = came.back() - came.front();
-    const double bytes = static_cast<double>((came.size() - 1) * kBytes);
+    const double bytes = static_cast<double>((came.size() - 1) * kRateBytes);
     return static_cast<int64_t>(bytes / std::max(time.count(), 1e-9));
   }
 
@@ -80,8 +81,8 @@ class Measuring {
 
   MeasuredMessages messages_;
   /// What is sent does not matter: one block for all messages.
-  std::shared_ptr<Block> out_ = std::make_shared<Block>(kBytes);
-  std::shared_ptr<Block> in_ = std::make_shared<Block>(kBytes);
+  std::shared_ptr<Block> out_ = std::make_shared<Block>(kRateBytes);
+  std::shared_ptr<Block> in_ = std::make_shared<Block>(kRateBytes);
 };
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 
+#include "penstock/net/measured_messages.h"
 #include "penstock/net/mesh.h"
 
 namespace penstock::net {
@@ -16,12 +16,6 @@ namespace penstock::net {
 struct LinkRate {
   int64_t bytes_per_s = 0;
   int64_t latency_ns = 0;  ///< one way, from a call of the sender to the end of the receiver's wait
-};
-
-/// Whom a rank sends to and receives from while links are measured; the same one may be both.
-struct LinkPeers {
-  std::optional<int> to = {};
-  std::optional<int> from = {};
 };
 
 /// Blocks for about `budget`, longer where three messages take longer. Every rank calls it with the

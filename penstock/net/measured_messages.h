@@ -16,10 +16,15 @@
 #include <string>
 #include <vector>
 
-#include "penstock/net/link_rate.h"
 #include "penstock/net/mesh.h"
 
 namespace penstock::net {
+
+/// Whom a rank sends to and receives from while links are measured; the same one may be both.
+struct LinkPeers {
+  std::optional<int> to = {};
+  std::optional<int> from = {};
+};
 
 using Block = std::vector<std::byte>;
 

@@ -19,6 +19,7 @@
 #include "penstock/net/mesh.h"
 #include "penstock/net/same_host.h"
 #include "penstock/net/testing_nodes.h"
+#include "penstock/net/wire.h"
 
 namespace penstock::net {
 namespace {
@@ -279,7 +280,7 @@ class Puppet {
 
   /// Lets rank 0 read this one.
   void be_read() {
-    write({.kind = FrameKind::Process}, own_card(nonce_).encode());
+    write({.kind = FrameKind::Process}, to_wire(own_card(nonce_)));
     write({.kind = FrameKind::Look});
     ASSERT_EQ(read_kind(), FrameKind::Process);
     ASSERT_EQ(read_kind(), FrameKind::Look);
@@ -291,7 +292,7 @@ class Puppet {
     const auto [header, text] = read();
     EXPECT_EQ(header.kind, FrameKind::Offer);
     EXPECT_EQ(header.tag, tag);
-    return Offer::decode(text);
+    return from_wire<Offer>(text);
   }
   void offer(Tag tag, const Seal& seal, const Block& block) {
     offer(tag, {.seal_address = seal.address(),
@@ -300,7 +301,7 @@ class Puppet {
                 .addresses = {reinterpret_cast<uint64_t>(block.data())}});
   }
   void offer(Tag tag, const Offer& offer) {
-    write({.kind = FrameKind::Offer, .tag = tag}, offer.encode());
+    write({.kind = FrameKind::Offer, .tag = tag}, to_wire(offer));
   }
 
  private:
@@ -341,7 +342,7 @@ TEST(MeshMemory, AWrongNonceMeansTheConnection) {
   Puppet rank;
   ProcessCard card = own_card(rank.nonce());
   card.nonce += 1;
-  rank.write({.kind = FrameKind::Process}, card.encode());
+  rank.write({.kind = FrameKind::Process}, to_wire(card));
   rank.write({.kind = FrameKind::Look});
   EXPECT_EQ(rank.read_kind(), FrameKind::Process);
   EXPECT_EQ(rank.read_kind(), FrameKind::Look);
@@ -362,7 +363,7 @@ TEST(MeshMemory, AnotherHostIsNotLookedAt) {
   Puppet rank;
   ProcessCard card = own_card(rank.nonce());
   card.host = "another one";
-  rank.write({.kind = FrameKind::Process}, card.encode());
+  rank.write({.kind = FrameKind::Process}, to_wire(card));
   rank.write({.kind = FrameKind::Look});
   EXPECT_EQ(rank.read_kind(), FrameKind::Process);
   rank.mesh().tell(1, "next");

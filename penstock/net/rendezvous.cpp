@@ -147,16 +147,44 @@ void refuse_all(Gatekeeper& gate, const std::string& problem) {
   }
 }
 
+void warn_of_loopback(const MeshOptions& options, const tcp::endpoint& address,
+                      const tcp::endpoint& here) {
+  if (here == address) return;
+  log_warning(
+      fmt::format("on this machine '{}' is {}, where other machines cannot come: rank 0 "
+                  "listens at all addresses of this machine, port {}",
+                  printable(options.address), address.address().to_string(), here.port()));
+}
+
+[[noreturn]] void refuse_for_missing(Gatekeeper& gate, const std::vector<int>& missing,
+                                     const tcp::endpoint& here, const MeshOptions& options) {
+  std::string problem = fmt::format("{} of {} did not come to {} within {:g} s",
+                                    ranks_in_words(missing), options.ranks, text_of(here),
+                                    std::chrono::duration<double>(options.patience).count());
+  if (const std::vector<int> gone = gate.gone(); !gone.empty())
+    problem += fmt::format("; {} had come and closed the connection", ranks_in_words(gone));
+  refuse_all(gate, problem);
+  throw TimeoutError(problem);
+}
+
+/// Where the ranks listen, for all of them.
+std::string table_of_ranks(Gatekeeper& gate) {
+  WireWriter table;
+  for (const auto& visitor : gate.visitors()) {
+    // A rank that came over the loopback is on this machine: the others find it where they found
+    // this rank.
+    const asio::ip::address from = visitor->socket().remote_endpoint().address();
+    table.text(from.is_loopback() ? "" : from.to_string());
+    table.put<uint16_t>(visitor->hello().port);
+  }
+  return table.take();
+}
+
 std::vector<tcp::socket> receive_all(const Waiting& waiting, const MeshOptions& options) {
   asio::io_context& io = waiting.io();
   const tcp::endpoint address = resolve(waiting, options);
   const tcp::endpoint here = listening_at(address, options);
-  if (here != address) {
-    log_warning(
-        fmt::format("on this machine '{}' is {}, where other machines cannot come: rank 0 "
-                    "listens at all addresses of this machine, port {}",
-                    printable(options.address), address.address().to_string(), here.port()));
-  }
+  warn_of_loopback(options, address, here);
   Gatekeeper gate(listen_at(io, here), hello_of(options, 0), 1, options.ranks - 1);
   gate.start();
   // Somebody may start a rank again that has gone.
@@ -170,27 +198,11 @@ std::vector<tcp::socket> receive_all(const Waiting& waiting, const MeshOptions& 
   const std::vector<int> missing = gate.missing();
   gate.stop();
   run_to_end(io);
-  if (!complete) {
-    std::string problem = fmt::format("{} of {} did not come to {} within {:g} s",
-                                      ranks_in_words(missing), options.ranks, text_of(here),
-                                      std::chrono::duration<double>(options.patience).count());
-    if (const std::vector<int> gone = gate.gone(); !gone.empty())
-      problem += fmt::format("; {} had come and closed the connection", ranks_in_words(gone));
-    refuse_all(gate, problem);
-    throw TimeoutError(problem);
-  }
-  WireWriter table;
-  for (const auto& visitor : gate.visitors()) {
-    // A rank that came over the loopback is on this machine: the others find it where they found
-    // this rank.
-    const asio::ip::address from = visitor->socket().remote_endpoint().address();
-    table.text(from.is_loopback() ? "" : from.to_string());
-    table.put<uint16_t>(visitor->hello().port);
-  }
-  const std::string text = table.take();
+  if (!complete) refuse_for_missing(gate, missing, here, options);
+  const std::string table = table_of_ranks(gate);
   std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
   for (const auto& visitor : gate.visitors()) {
-    if (is_closed(visitor->socket()) || !visitor->accept(text)) {
+    if (is_closed(visitor->socket()) || !visitor->accept(table)) {
       const std::string problem = fmt::format(
           "rank {} closed the connection before all ranks were connected", visitor->hello().rank);
       refuse_all(gate, problem);
@@ -236,6 +248,28 @@ void say_hello(tcp::socket& socket, const Hello& hello, const std::string& whom)
   if (error) throw TransportError(fmt::format("{} closed the connection", whom));
 }
 
+/// Goes to the ranks from 1 to this one, of which rank 0, at `first`, has sent the table.
+void go_to_lower_ranks(const Waiting& waiting, const MeshOptions& options, const std::string& table,
+                       const tcp::endpoint& first, std::vector<tcp::socket>& sockets) {
+  WireReader reader(table);
+  for (int r = 1; r < options.rank; ++r) {
+    const std::string text(reader.text());
+    asio::error_code unreadable;
+    const auto address = text.empty() ? first.address() : asio::ip::make_address(text, unreadable);
+    if (unreadable)
+      throw TransportError(
+          fmt::format("rank 0 (at {}) sent a list of ranks with an address that is "
+                      "none: '{}'",
+                      text_of(first), printable(text.substr(0, 60))));
+    const tcp::endpoint endpoint(address, reader.get<uint16_t>());
+    const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
+    sockets[static_cast<size_t>(r)] = connect_to(waiting, endpoint, name, /*has_listened=*/true);
+    say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), name);
+  }
+  for (int r = 1; r < options.rank; ++r)
+    read_answer(sockets[static_cast<size_t>(r)], waiting, fmt::format("rank {}", r));
+}
+
 std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& options) {
   asio::io_context& io = waiting.io();
   const tcp::endpoint first = resolve(waiting, options);
@@ -251,21 +285,7 @@ std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& op
   gate.start();
   // Rank 0 waits as long as this rank does, and says then who is missing.
   const std::string table = read_answer(sockets[0], waiting.longer(std::chrono::seconds(2)), whom);
-  WireReader reader(table);
-  for (int r = 1; r < options.rank; ++r) {
-    const std::string text(reader.text());
-    asio::error_code unreadable;
-    const auto address = text.empty() ? first.address() : asio::ip::make_address(text, unreadable);
-    if (unreadable)
-      throw TransportError(fmt::format("{} sent a list of ranks with an address that is none: '{}'",
-                                       whom, printable(text.substr(0, 60))));
-    const tcp::endpoint endpoint(address, reader.get<uint16_t>());
-    const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
-    sockets[static_cast<size_t>(r)] = connect_to(waiting, endpoint, name, /*has_listened=*/true);
-    say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), name);
-  }
-  for (int r = 1; r < options.rank; ++r)
-    read_answer(sockets[static_cast<size_t>(r)], waiting, fmt::format("rank {}", r));
+  go_to_lower_ranks(waiting, options, table, first, sockets);
   // Rank 0 lets nobody in any more who comes again.
   const bool complete = wait_for_all(waiting, gate, [&] {
     std::vector<int> gone = gate.free_places();

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "penstock/net/host_id.h"
-#include "penstock/net/wire.h"
 
 namespace penstock::net {
 
@@ -30,27 +29,6 @@ void allow_tracer(int32_t pid) { prctl(PR_SET_PTRACER, static_cast<unsigned long
 }  // namespace
 
 Seal::Seal() : value_(std::make_unique<std::atomic<uint64_t>>(next_value())) {}
-
-std::string ProcessCard::encode() const {
-  WireWriter out;
-  out.text(host);
-  out.put(pid);
-  out.put(parent);
-  out.put(address);
-  out.put(nonce);
-  return out.take();
-}
-
-ProcessCard ProcessCard::decode(std::string_view text) {
-  WireReader in(text);
-  ProcessCard card;
-  card.host = in.text();
-  card.pid = in.get<int32_t>();
-  card.parent = in.get<int32_t>();
-  card.address = in.get<uint64_t>();
-  card.nonce = in.get<uint64_t>();
-  return card;
-}
 
 ProcessCard own_card(const Seal& nonce) {
   ProcessCard card{

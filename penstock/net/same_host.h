@@ -17,7 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
+#include <tuple>
 
 namespace penstock::net {
 
@@ -48,9 +48,9 @@ struct ProcessCard {
   uint64_t address = 0;  ///< at which the process has the nonce
   uint64_t nonce = 0;
 
-  std::string encode() const;
-  /// Throws TransportError when the text is no card.
-  static ProcessCard decode(std::string_view text);
+  static auto members(auto& self) {
+    return std::tie(self.host, self.pid, self.parent, self.address, self.nonce);
+  }
 };
 
 /// The card of this process; the host is empty if the system does not say.

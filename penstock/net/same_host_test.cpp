@@ -11,6 +11,8 @@
 #include <numeric>
 #include <vector>
 
+#include "penstock/net/wire.h"
+
 #include "penstock/util/error.h"
 
 namespace penstock::net {
@@ -55,15 +57,15 @@ TEST(Seal, IsAnotherNumberEachTimeAndNoneWhenBroken) {
 
 TEST(ProcessCard, ItsTextReadsBackAndAShorterOneIsRefused) {
   const ProcessCard card{.host = "h", .pid = 7, .parent = 5, .address = 11, .nonce = 13};
-  const std::string text = card.encode();
-  const ProcessCard back = ProcessCard::decode(text);
+  const std::string text = to_wire(card);
+  const ProcessCard back = from_wire<ProcessCard>(text);
   EXPECT_EQ(back.host, "h");
   EXPECT_EQ(back.pid, 7);
   EXPECT_EQ(back.parent, 5);
   EXPECT_EQ(back.address, 11u);
   EXPECT_EQ(back.nonce, 13u);
   for (size_t length = 0; length < text.size(); ++length)
-    EXPECT_THROW(ProcessCard::decode(text.substr(0, length)), TransportError) << length;
+    EXPECT_THROW(from_wire<ProcessCard>(text.substr(0, length)), TransportError) << length;
 }
 
 TEST(ProcessCard, NamesTheHostAndTheProcess) {

@@ -3,12 +3,14 @@
 //
 //   WireWriter out;  out.put<int64_t>(7);  out.text("stage 1");
 //   WireReader in(out.take());  in.get<int64_t>();  in.text();
+//   Offer offer = from_wire<Offer>(to_wire(offer));      // a struct that lists its members
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -29,6 +31,16 @@ class WireWriter {
   void list(const std::vector<T>& values) {
     put<uint64_t>(values.size());
     for (const T& value : values) put(value);
+  }
+  /// Any of these.
+  template <class T>
+  void add(const T& value) {
+    if constexpr (std::is_trivially_copyable_v<T>)
+      put(value);
+    else if constexpr (std::is_convertible_v<const T&, std::string_view>)
+      text(value);
+    else
+      list(value);
   }
   std::string take() { return std::move(out_); }
 
@@ -72,5 +84,39 @@ class WireReader {
 
   std::string_view in_;
 };
+
+/// Numbers, texts and lists of numbers, one behind the other.
+template <class... Values>
+std::string wire_text(const Values&... values) {
+  WireWriter out;
+  (out.add(values), ...);
+  return out.take();
+}
+
+/// A struct as text. Its members are numbers, texts and lists of numbers, and it names them once:
+/// `static auto members(auto& self) { return std::tie(self.pid, self.host); }`.
+template <class T>
+std::string to_wire(const T& value) {
+  return std::apply([](const auto&... members) { return wire_text(members...); },
+                    T::members(value));
+}
+
+/// What to_wire() wrote. Throws TransportError when the text is too short.
+template <class T>
+T from_wire(std::string_view text) {
+  WireReader in(text);
+  const auto get = [&in](auto& member) {
+    using Member = std::decay_t<decltype(member)>;
+    if constexpr (std::is_same_v<Member, std::string>)
+      member = in.text();
+    else if constexpr (std::is_trivially_copyable_v<Member>)
+      member = in.get<Member>();
+    else
+      member = in.list<typename Member::value_type>();
+  };
+  T value;
+  std::apply([&get](auto&... members) { (get(members), ...); }, T::members(value));
+  return value;
+}
 
 }  // namespace penstock::net

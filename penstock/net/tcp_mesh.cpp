@@ -158,7 +158,11 @@ std::shared_ptr<Transfer> TcpMesh::send(int peer, Tag tag, std::vector<Bytes> pa
   auto transfer = std::make_shared<Transfer>();
   asio::post(io_, [to = &at(peer), tag, parts = std::move(parts), keep = std::move(keep), urgency,
                    transfer]() mutable {
-    to->send(tag, std::move(parts), std::move(keep), urgency, std::move(transfer));
+    to->send({.tag = tag,
+              .parts = std::move(parts),
+              .keep = std::move(keep),
+              .urgency = urgency,
+              .transfer = std::move(transfer)});
   });
   return transfer;
 }
