@@ -4,7 +4,8 @@
 #   includes   each folder of penstock/ includes only what tests/tidy/include_table.txt allows, and
 #              links only that
 #   rooms      inside a folder, arrows run only from the rooms of tests/tidy/rooms.txt to those
-#              before them, and no header includes itself by way of others
+#              before them, no header includes itself by way of others, and no unit (a header with
+#              its source) does so by way of other units of its folder
 #   torch      nothing above the line includes torch, ATen, c10 or caffe2
 #   printing   the library never prints
 #   exits      the library never ends the process
@@ -133,8 +134,9 @@ inclusions() {
 }
 
 check_rooms() {
-  local status=0 cycle
-  inclusions | awk '
+  local status=0 cycle all
+  all="$(inclusions)"
+  awk '
     # The rank of a path inside its folder, and which room of that rank it lies in.
     function find(folder, path, parts, stem) {
       room = "."
@@ -166,13 +168,35 @@ check_rooms() {
       printf "penstock/%s:%s: %s may not include %s, of room %s\n", $1, $2, from, $3, room
       bad = 1
     }
-    END { exit bad }' "$root/tests/tidy/rooms.txt" - || status=1
+    END { exit bad }' "$root/tests/tidy/rooms.txt" - <<<"$all" || status=1
   # Headers in a circle.
-  if ! cycle="$(inclusions | awk '$1 ~ /[.]h$/ { print $1, $3 }' | tsort 2>&1 >/dev/null)"; then
+  if ! cycle="$(awk '$1 ~ /[.]h$/ { print $1, $3 }' <<<"$all" | tsort 2>&1 >/dev/null)"; then
     sed -nE 's,^tsort: (-: input contains a loop:)?,,
              s,^ ?([a-z_/]+[.]h)$,penstock/\1:1: includes itself by way of others,p' <<<"$cycle"
     status=1
   fi
+  check_units "$all" || status=1
+  return "$status"
+}
+
+# Units in a circle: x.h and x.cpp are one unit. The folders of tests/tidy/unit_cycles.txt have such
+# circles; one that has none must not stand there. check_units INCLUSIONS
+check_units() {
+  local all=$1 status=0 folder units excepted
+  excepted=" $(sed 's/#.*//' "$root/tests/tidy/unit_cycles.txt" | tr '\n' ' ') "
+  while read -r folder; do
+    units="$(awk -v folder="$folder/" '
+      { sub(/[.][a-z]+$/, "", $1); sub(/[.][a-z]+$/, "", $3) }
+      index($1, folder) == 1 && index($3, folder) == 1 && $1 != $3 { print $1, $3 }' <<<"$all" |
+      { tsort 2>&1 >/dev/null || true; } | sed -n 's/^tsort: \([a-z].*\)/\1/p' | sort -u)"
+    if [[ -n "$units" && "$excepted" != *" $folder "* ]]; then
+      echo "penstock/$folder:1: these units include each other in a circle:" $units
+      status=1
+    elif [[ -z "$units" && "$excepted" == *" $folder "* ]]; then
+      echo "tests/tidy/unit_cycles.txt:1: $folder has no circle of units any more"
+      status=1
+    fi
+  done < <(sed -n 's,/.*,,p' <<<"$all" | sort -u)
   return "$status"
 }
 

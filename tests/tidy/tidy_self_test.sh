@@ -14,6 +14,7 @@ for folder in $(sed -n 's/^\([a-z_/]*\):.*/\1/p' "$table"); do
   mkdir -p "$tree/penstock/$folder"
 done
 cp "$table" "$(dirname "$table")/rooms.txt" "$tree/tests/tidy/"
+: >"$tree/tests/tidy/unit_cycles.txt"
 echo '#pragma once' >"$tree/penstock/util/clean.h"
 
 failures=0
@@ -77,6 +78,14 @@ rmdir "$tree/penstock/planner/attic"
 echo '#include "penstock/util/b.h"' >"$tree/penstock/util/c.h"
 expect offence rooms penstock/util/b.h '#include "penstock/util/c.h"'
 rm "$tree/penstock/util/c.h"
+# Units in a circle that no header sees.
+touch "$tree/penstock/graph/b.h"
+echo '#include "penstock/graph/b.h"' >"$tree/penstock/graph/c.h"
+expect offence rooms penstock/graph/b.cpp '#include "penstock/graph/c.h"'
+expect clean rooms penstock/graph/b_test.cpp '#include "penstock/graph/c.h"'
+expect clean rooms penstock/graph/a.cpp '#include "penstock/graph/c.h"'
+expect offence rooms tests/tidy/unit_cycles.txt 'graph'
+rm "$tree/penstock/graph/"[bc].h
 
 expect offence torch penstock/graph/a.h '#include <ATen/core/Tensor.h>'
 expect offence torch penstock/graph/a_test.cpp '#include <torch/torch.h>'
