@@ -104,7 +104,8 @@ void check_words(const CLI::App& app, const std::vector<std::string>& words) {
     throw ConfigError(
         fmt::format("a launch cannot be launched: {} after `--`, found 'launch'", kExpected));
   if (!has_ranks(command) && (command.starts_with('-') || is_own_command(app, command)))
-    throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::in_quotes(command)));
+    throw ConfigError(
+        fmt::format("{} after `--`, found {}", kExpected, penstock::in_quotes(command)));
 }
 
 using Refuses = std::function<int(const std::vector<std::string>&)>;

@@ -172,7 +172,8 @@ std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& p
                           : fmt::format("{} by {}", moved > 0 ? "later" : "earlier",
                                         report::plural(std::abs(moved), "layer"))});
   }
-  const double share = split.plan.prediction.throughput_samples_per_s / plan.prediction.throughput_samples_per_s;
+  const double share =
+      split.plan.prediction.throughput_samples_per_s / plan.prediction.throughput_samples_per_s;
   return fmt::format(
       "\nfor torch.distributed.pipelining, which cuts before submodules only\n{}  predicted {:.1f} "
       "samples/s, {:.1f} % of the plan's own cuts\n",
