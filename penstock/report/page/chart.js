@@ -154,20 +154,27 @@ class Chart extends Drawing {
     pen.lineJoin = pen.lineCap = "round";
     if (this.look.series[k].dashed) pen.setLineDash([5, 4]);
     pen.beginPath();
-    let isDown = false;
-    for (const point of this.curves[k]) {
-      if (!point || !isNumber(point[1])) {
-        isDown = false;
-        continue;
-      }
+    const points = this.curves[k], dots = [];
+    const isKnown = (point) => Boolean(point) && isNumber(point[1]);
+    points.forEach((point, n) => {
+      if (!isKnown(point)) return;
       const at = x(point[0]), height = y(point[1]);
-      if (!isDown) pen.moveTo(at - 0.1, height);  // a point alone is a dot
-      pen.lineTo(at, height);
-      isDown = true;
+      const isDown = isKnown(points[n - 1]);
+      if (isDown)
+        pen.lineTo(at, height);
+      else
+        pen.moveTo(at, height);
+      // A point alone, or one of few.
+      if (points.length <= 40 || (!isDown && !isKnown(points[n + 1]))) dots.push([at, height]);
       ++this.drawn;
-    }
+    });
     pen.stroke();
     pen.setLineDash([]);
+    for (const [at, height] of dots) {
+      pen.beginPath();
+      pen.arc(at, height, 2, 0, 2 * Math.PI);
+      pen.fill();
+    }
   }
 
   point(event) {

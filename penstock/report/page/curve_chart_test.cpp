@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -24,10 +25,10 @@ TEST(CurveChart, HasItsPointsAndNames) {
   CurveChart chart("Loss", "step");
   chart.add("loss", {1, 2, 3}, {2, 1, 0.5});
   const Json json = chart.to_json();
-  EXPECT_EQ(json["title"], "Loss");
-  EXPECT_EQ(json["x"], "step");
-  EXPECT_EQ(json["percent"], false);
-  EXPECT_EQ(json["curves"][0]["name"], "loss");
+  EXPECT_EQ(json["title"].get<std::string>(), "Loss");
+  EXPECT_EQ(json["x"].get<std::string>(), "step");
+  EXPECT_FALSE(json["percent"].get<bool>());
+  EXPECT_EQ(json["curves"][0]["name"].get<std::string>(), "loss");
   EXPECT_EQ(points_of(chart, 0), "[[1.0,2.0],[2.0,1.0],[3.0,0.5]]");
 }
 
@@ -45,7 +46,7 @@ TEST(CurveChart, KeepsSixDigitsOfNumbersAndAllOfSteps) {
   chart.add("training", {1, 2, 9007199254740991}, {0.5, 1e-7, 12345678});
   EXPECT_EQ(points_of(chart, 0), "[[1.0,0.25],null,[3.0,0.333333]]");
   EXPECT_EQ(points_of(chart, 1), "[[1.0,0.5],[2.0,1e-07],[9007199254740991.0,12345700.0]]");
-  EXPECT_EQ(chart.to_json()["reach"], 0) << "every point is there";
+  EXPECT_EQ(chart.to_json()["reach"].get<double>(), 0) << "every point is there";
 }
 
 // 750 stretches of two or three points.
@@ -60,7 +61,8 @@ TEST(CurveChart, JoinsNothingAcrossAGapInAThinnedCurve) {
       CurveChart chart("Loss", "step");
       chart.add("loss", xs, ys);
       EXPECT_EQ(lines_of(chart), 2u) << "stretches of " << stretch << ", gap at " << gap;
-      EXPECT_EQ(chart.to_json()["reach"], static_cast<double>(750 * stretch - 1) / 750);
+      EXPECT_EQ(chart.to_json()["reach"].get<double>(),
+                static_cast<double>(750 * stretch - 1) / 750);
     }
   }
 }
