@@ -20,7 +20,6 @@
 #include "penstock/profile/profile.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
-#include "penstock/report/timeline/timeline_svg.h"
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/schedule/formats/pytorch_csv.h"
 #include "penstock/schedule/formats/read_trace.h"

@@ -1,4 +1,4 @@
-// Timelines, plans and profiles for people and for viewers.
+// Timelines, plans and profiles as text. The page is that of page/html_report.h.
 #pragma once
 
 #include <cstdint>
@@ -52,17 +52,6 @@ std::string compare_table(const plan::Plan& plan);
 
 /// One row per change; why there is no plan, below. Empty when there is nothing to show.
 std::string what_if_table(const std::vector<plan::WhatIfResult>& changes);
-
-/// A picture of the plan as a self-contained SVG document: stages with layers, time, memory and
-/// replicas, links with bytes and time, where the stages run, the slowest part marked. Light or
-/// dark as the viewer prefers. Many stages are drawn as bars, very many in groups, so the size is
-/// bounded. Names are escaped. O(stages + links + levels).
-std::string plan_svg(const plan::Plan& plan, int64_t memory_limit_bytes = 0);
-
-/// A page that needs no network and no scripts: the picture, all tables, notes, and the changes if
-/// there are any.
-std::string plan_html(const plan::Plan& plan, const std::vector<plan::WhatIfResult>& changes = {},
-                      int64_t memory_limit_bytes = 0);
 
 /// The profile as a table, layer by layer, with totals.
 std::string profile_table(const profile::Profile& profile);

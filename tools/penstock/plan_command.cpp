@@ -17,10 +17,11 @@
 #include "penstock/planner/pytorch_split.h"
 #include "penstock/planner/sync_prices.h"
 #include "penstock/planner/what_if.h"
+#include "penstock/report/page/html_report.h"
 #include "penstock/report/plan/family_rows.h"
 #include "penstock/report/report.h"
+#include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
-#include "penstock/report/text/text_table.h"
 #include "penstock/schedule/formats/pytorch_csv.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
@@ -57,7 +58,6 @@ struct Options : CommonOptions {
   std::vector<CLI::Option*> not_when_pricing;
   std::string output;
   std::string format = "penstock";
-  std::string svg;
   std::string html;
 };
 
@@ -118,7 +118,7 @@ double optimizer_state_of(const std::string& optimizer) {
 
 void check_files(const Options& options) {
   check_outputs(
-      {{"--output", options.output}, {"--svg", options.svg}, {"--html", options.html}},
+      {{"--output", options.output}, {"--html", options.html}},
       {{"--profile", options.profile}, {"--cluster", options.cluster}, {"--price", options.price}});
 }
 
@@ -165,7 +165,7 @@ Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
 }
 
 std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan) {
-  report::TextTable table({{"stage"}, {"begins with", report::Align::Left}, {"layers"}, {"moved"}});
+  report::Table table({{"stage"}, {"begins with", report::Align::Left}, {"layers"}, {"moved"}});
   for (size_t s = 0; s < split.plan.stages.size(); ++s) {
     const int moved = s == 0 ? 0 : split.cuts[s - 1].moved;
     table.add({fmt::to_string(s), s == 0 ? "the inputs" : split.cuts[s - 1].module,
@@ -178,7 +178,7 @@ std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& p
   return fmt::format(
       "\nfor torch.distributed.pipelining, which cuts before submodules only\n{}  predicted {:.1f} "
       "samples/s, {:.1f} % of the plan's own cuts\n",
-      table.to_string(2), split.plan.throughput_samples_per_s, 100 * share);
+      table.text(2), split.plan.throughput_samples_per_s, 100 * share);
 }
 
 /// The schedule of one step, compute only: PyTorch adds the messages.
@@ -263,7 +263,7 @@ std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std:
   std::vector<report::Column> columns{
       {"method", report::Align::Left}, {"samples/s"}, {"sum"}, {"not hidden"}};
   if (takes_time) columns.push_back({"processor time"});
-  report::TextTable table(std::move(columns));
+  report::Table table(std::move(columns));
   for (const planner::SyncPrice& price : prices) {
     const std::string name(to_string(price.sync));
     std::vector<std::string> cells{name + (name == chosen ? " *" : ""),
@@ -272,7 +272,7 @@ std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std:
     if (takes_time) cells.push_back(format_duration(price.processor_ns));
     table.add(std::move(cells));
   }
-  std::string text = table.to_string(2);
+  std::string text = table.text(2);
   for (const planner::SyncPrice& price : prices) {
     if (price.inside)
       text += fmt::format("  {} inside a machine: {}\n", to_string(price.sync),
@@ -387,11 +387,11 @@ int run(Options& options) {
   } else if (!options.output.empty()) {
     write_output(options.output, to_text(document));
   }
-  if (!options.svg.empty())
-    write_output(options.svg, report::plan_svg(*result.plan, options.plan.memory_limit_bytes));
   if (!options.html.empty())
     write_output(options.html,
-                 report::plan_html(*result.plan, changes, options.plan.memory_limit_bytes));
+                 report::html_report({.plan = *result.plan,
+                                      .changes = changes,
+                                      .memory_limit_bytes = options.plan.memory_limit_bytes}));
   if (options.json && !prices.empty()) document["sync_methods"] = sync_json(prices);
   write_output("", options.json ? document.dump() + "\n"
                                 : tables(options, *result.plan, prices, changes) + pytorch_table);
@@ -501,7 +501,6 @@ void add_explanation(CLI::App& app, Options& options) {
                  "torch.distributed.pipelining, and beside it lies the schedule (.csv)")
       ->check(CLI::IsMember({"penstock", "pytorch"}))
       ->capture_default_str();
-  app.add_option("--svg", options.svg, "File to write a picture of the plan to");
   app.add_option(
       "--html", options.html,
       "File to write an HTML page about the plan to: picture, tables, notes; needs no network");

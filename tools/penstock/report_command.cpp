@@ -6,7 +6,6 @@
 
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/text/text.h"
-#include "penstock/report/timeline/timeline_svg.h"
 #include "penstock/schedule/formats/read_trace.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
@@ -30,7 +29,6 @@ struct ReportOptions : CommonOptions {
   std::string history;
   std::string schedule;
   std::string output = "report.html";
-  std::string svg;
   int64_t mini_batches = 0;  ///< 0: not given
   CLI::Option* mini_batches_option = nullptr;
 };
@@ -170,11 +168,10 @@ report::ReportInput gather(const ReportOptions& options) {
 }
 
 void check_options(const ReportOptions& options) {
-  check_outputs({{"--output", options.output}, {"--svg", options.svg}},
-                {{"--plan", options.plan},
-                 {"--trace", options.trace},
-                 {"--history", options.history},
-                 {"--schedule", options.schedule}});
+  check_outputs({{"--output", options.output}}, {{"--plan", options.plan},
+                                                 {"--trace", options.trace},
+                                                 {"--history", options.history},
+                                                 {"--schedule", options.schedule}});
   if (options.mini_batches_option->empty()) return;
   if (options.mini_batches < 1)
     throw ConfigError(
@@ -186,7 +183,6 @@ void check_options(const ReportOptions& options) {
 int run(const ReportOptions& options) {
   check_options(options);
   const report::ReportInput input = gather(options);
-  std::vector<const schedule::Timeline*> timelines;
   Json lanes = Json::array();
   int64_t actions = 0;
   for (const schedule::Timeline& timeline : input.timelines) {
@@ -195,15 +191,9 @@ int run(const ReportOptions& options) {
                      {"actions", count},
                      {"makespan_ns", timeline.makespan_ns()},
                      {"idle_share", timeline.idle_share()}});
-    timelines.push_back(&timeline);
     actions += count;
   }
   const std::string page = report::html_report(input);
-  if (!options.svg.empty() && timelines.empty()) throw ConfigError("--svg: " + input.notes.front());
-  if (!options.svg.empty())
-    write_output(options.svg,
-                 report::timeline_svg(timelines, fmt::format("{} {}", input.plan.model,
-                                                             to_string(input.plan.strategy))));
   write_output(options.output, page);
   if (options.json) {
     const Json result = {{"html", options.output},
@@ -242,7 +232,6 @@ Command report_command(CLI::App& parent) {
       "Optimiser steps to predict (default: enough to fill and drain the pipeline)");
   app->add_option("-o,--output", options->output, "File to write the page to")
       ->capture_default_str();
-  app->add_option("--svg", options->svg, "File to write the timeline to as a picture for papers");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};
 }

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "penstock/report/report.h"
+#include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
-#include "penstock/report/text/text_table.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
@@ -163,7 +163,7 @@ std::string peaks_text(const Findings& found) {
       {shared ? "weight versions, all stages" : "weight versions"},
       {shared ? "stashed micro-batches, all stages" : "stashed micro-batches"}};
   if (has_bytes) columns.push_back({"bytes"});
-  report::TextTable table(std::move(columns));
+  report::Table table(std::move(columns));
   for (size_t w = 0; w < std::min(found.peaks.size(), kMost); ++w) {
     const auto held = workers.held_by(WorkerId{static_cast<int32_t>(w)});
     std::string stages;
@@ -176,7 +176,7 @@ std::string peaks_text(const Findings& found) {
     if (has_bytes) cells.push_back(format_bytes(peak.bytes));
     table.add(std::move(cells));
   }
-  std::string text = table.to_string();
+  std::string text = table.text();
   if (found.peaks.size() > kMost)
     text += fmt::format("... and {} more workers\n", found.peaks.size() - kMost);
   return text;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/report/timeline/time_axis.h"
 #include "penstock/util/printable.h"
 
 namespace penstock::report {
@@ -28,6 +27,27 @@ struct Range {
   }
   double size() const { return most > least ? most - least : 1; }
 };
+
+// 1, 2 or 5 times a power of ten, so that at most `most_ticks` steps fit into `range`; 1 when the
+// range is none.
+double round_step(double range, int most_ticks) {
+  if (!(range > 0) || !std::isfinite(range)) return 1;
+  const double least = range / std::max(1, most_ticks);
+  const double power = std::pow(10.0, std::floor(std::log10(least)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= least * (1 - 1e-9)) return factor * power;
+  }
+  return 10 * power;
+}
+
+// The number with the digits that a step of that size needs: 0.25 of steps of 0.05 is "0.25", 3 of
+// steps of 1 is "3".
+std::string step_label(double value, double step) {
+  if (std::fabs(value) < step * 1e-6) return "0";
+  if (std::fabs(value) >= 1e6 || step < 1e-5) return fmt::format("{:.3g}", value);
+  return fmt::format("{:.{}f}", value,
+                     std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9))));
+}
 
 std::string shown(double value, double step, bool percent) {
   return percent ? step_label(100 * value, 100 * step) + " %" : step_label(value, step);

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "penstock/report/testing_xml.h"
-#include "penstock/report/timeline/time_axis.h"
 
 namespace penstock::report {
 namespace {
@@ -116,16 +115,6 @@ TEST(CurveChart, EscapesNames) {
   chart.add("&", {1, 2}, {2, 1});
   EXPECT_NO_THROW(XmlReader(chart.to_string()).elements());
   EXPECT_EQ(chart.to_string().find("<b>"), std::string::npos);
-}
-
-TEST(TimeAxis, HasRoundTicksInTheUnitThatSuits) {
-  const TimeAxis axis = time_axis(0, 2.5e6, 6);
-  EXPECT_EQ(axis.unit, "ms");
-  ASSERT_EQ(axis.ticks.size(), 6u);
-  EXPECT_EQ(axis.ticks[1].label, "0.5");
-  EXPECT_EQ(axis.ticks[5].ns, 2.5e6);
-  EXPECT_EQ(time_axis(0, 0, 6).ticks.size(), 1u);
-  EXPECT_LE(time_axis(0, 9e18, 6).ticks.size(), 8u);
 }
 
 }  // namespace

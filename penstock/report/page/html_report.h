@@ -1,4 +1,5 @@
-// One page about a run: plan, timeline, memory, curves.
+// One page about a plan and, where there is one, its run: picture and tables of the plan, timeline,
+// memory, curves.
 //
 //   ReportInput input{.plan = plan, .timelines = {predicted, measured},
 //       .history = load_history("run.json")};
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "penstock/plan/plan.h"
+#include "penstock/plan/what_if_result.h"
 #include "penstock/report/page/history.h"
 #include "penstock/schedule/timeline.h"
 
@@ -25,6 +27,8 @@ struct ReportInput {
   std::optional<History> history = {};
   /// Predicted, per worker; empty: what the plan's stages say.
   std::vector<int64_t> peak_memory_bytes = {};
+  std::vector<plan::WhatIfResult> changes = {};  ///< what if; empty: not asked for
+  int64_t memory_limit_bytes = 0;  ///< per worker, what memory is held against; 0: the devices'
   std::vector<std::string> notes = {};  ///< shown at the top: what was left out and why
 };
 

@@ -111,10 +111,13 @@ TEST(ReportPage, HostileNamesStayText) {
   input.timelines[1].source = "<img onerror=alert(1)>\"'\xff";
   input.history->model = "<script>";
   input.notes = {"<script>alert(2)</script>"};
+  input.changes = {{.change = "<script>", .feasible = false, .reason = "</table><script>"}};
   const std::string page = html_report(input);
   EXPECT_EQ(occurrences(page, "<script"), 3u);
   EXPECT_EQ(occurrences(page, "</script"), 3u);
   EXPECT_EQ(occurrences(page, "<img"), 0u);
+  EXPECT_EQ(occurrences(page, "onload=\""), 0u);
+  EXPECT_EQ(occurrences(page, "</table>"), occurrences(page, "<table>"));
   EXPECT_EQ(occurrences(page, "</style>"), 2u) << "the page's and the picture's own";
   for (const char c : page) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n');
 }
@@ -135,6 +138,44 @@ TEST(ReportPage, RefusesTimelinesOfAnotherPlanAndTooLargeOnes) {
   EXPECT_THROW(html_report(input), ConfigError);
   input.timelines = {{"long", {std::vector<schedule::TimelineEvent>(kMaxReportActions + 1)}}};
   EXPECT_THROW(html_report(input), ConfigError);
+}
+
+TEST(ReportPage, ShowsStagesLinksFamiliesChangesAndNotesOfThePlan) {
+  const std::vector<plan::WhatIfResult> changes = {
+      {.change = "one more server",
+       .strategy = plan::Strategy::OneFOneB,
+       .config = "19-1",
+       .throughput_samples_per_s = 1622,
+       .speedup = 1.247},
+      {.change = "half the <memory>", .feasible = false, .reason = "layer 'fc6' needs 3.4 GB"}};
+  const std::string page = html_report({.plan = vgg_plan(), .changes = changes});
+  for (const char* part :
+       {"<svg ", "<h2>Strategies</h2>", "<h2>What if</h2>", "<h2>Stages</h2>",
+        "<h2>Links, per micro-batch</h2>", "<h2>Notes</h2>", "conv1_1 .. pool5 (4 layers)", "+25 %",
+        "layer &#39;fc6&#39; needs 3.4 GB", "half the &lt;memory&gt;",
+        "45 % of its time is gradient synchronisation"}) {
+    EXPECT_GT(occurrences(page, part), 0u) << part;
+  }
+  EXPECT_EQ(occurrences(page, "<tr class=\"winner\">"), 1u);
+  EXPECT_EQ(occurrences(page, "<tr class=\"hot\">"), 1u) << "the slowest stage";
+}
+
+TEST(ReportPage, SaysWhyAFamilyIsNotThePlanOnce) {
+  plan::Plan plan = vgg_plan();
+  plan.alternatives = {{.strategy = plan::Strategy::GPipe,
+                        .config = "1x16",
+                        .throughput_samples_per_s = 1,
+                        .note = "is 0.10x as fast: the pipeline drains before every step."}};
+  plan.notes = {"gpipe (1x16) is 0.10x as fast: the pipeline drains before every step.",
+                "12 of 16 workers are used."};
+  const std::string page = html_report({.plan = plan});
+  EXPECT_EQ(occurrences(page, "the pipeline drains before every step"), 1u);
+  EXPECT_EQ(occurrences(page, "12 of 16 workers are used"), 1u);
+}
+
+TEST(ReportPage, HoldsMemoryAgainstTheGivenLimit) {
+  const std::string page = html_report({.plan = vgg_plan(), .memory_limit_bytes = 8'000'000'000});
+  EXPECT_NE(page.find("memory, of 8.00 GB"), std::string::npos);
 }
 
 TEST(ReportPage, OfAnyPlanIsBounded) {

@@ -1,5 +1,7 @@
-// The parts of a plan's picture, from top to bottom; each draws from `top` down and returns where
-// it ended. Internal to the reports.
+// The picture of a plan on its page, and the parts of it from top to bottom; each part draws from
+// `top` down and returns where it ended. Internal to the reports.
+//
+//   page += plan_picture(PlanView(plan, 0));
 #pragma once
 
 #include <string>
@@ -14,9 +16,13 @@ inline constexpr double kPictureWidth = 1160;
 inline constexpr double kPictureMargin = 24;
 inline constexpr double kPictureContent = kPictureWidth - 2 * kPictureMargin;
 
-/// Plans of at most this many stages are drawn as cards with arrows between them, longer ones as
-/// bars below each other.
-inline constexpr size_t kMostCards = 16;
+/// Plans of more stages have no cards: the page's table lists their stages.
+inline constexpr size_t kMostCards = 64;
+
+/// A self-contained SVG document: stages with layers, time, memory and replicas, links with bytes
+/// and time, where the stages run, the slowest part marked. Light or dark as the viewer prefers.
+/// Its size is bounded. Names are escaped. O(stages + links + levels).
+std::string plan_picture(const PlanView& view);
 
 /// A stage's time per micro-batch in its four parts, `full_ns` filling the box.
 void draw_time_bar(Svg& svg, const Box& box, const StageView& stage, double full_ns);
@@ -24,9 +30,7 @@ void draw_time_bar(Svg& svg, const Box& box, const StageView& stage, double full
 void draw_legend(Svg& svg, double y, double full_ns);
 
 double draw_cards(Svg& svg, const PlanView& view, double top);
-/// At most 64 bars: neighbours share one when there are more stages.
-double draw_bars(Svg& svg, const PlanView& view, double top);
-/// Workers in the frames of their servers, or as one strip when they are many. Nothing when the
+/// At most 256 workers in the frames of their servers. Nothing where there are more, or where the
 /// plan does not fit its cluster.
 double draw_places(Svg& svg, const PlanView& view, double top);
 

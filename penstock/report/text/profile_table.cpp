@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "penstock/report/report.h"
+#include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
-#include "penstock/report/text/text_table.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
@@ -14,9 +14,6 @@
 namespace penstock::report {
 
 namespace {
-
-std::string time_or_dash(int64_t ns) { return ns == 0 ? "-" : format_duration(ns); }
-std::string size_or_dash(int64_t bytes) { return bytes == 0 ? "-" : format_bytes(bytes); }
 
 /// Empty when the profile does not say what the loss takes.
 std::string loss_line(const profile::Profile& profile) {
@@ -47,9 +44,9 @@ std::string profile_table(const profile::Profile& profile) {
       {"layer", Align::Left, 20}, {"kind", Align::Left, 12}, {"forward"}, {"backward"}};
   if (has_parts) columns.push_back({"for weights"});
   for (const char* title : {"share", "outputs", "weights", "kept"}) columns.push_back({title});
-  TextTable table(columns);
+  Table table(columns);
   const auto add = [&](std::vector<std::string> row, int64_t weight_ns) {
-    if (has_parts) row.insert(row.begin() + 4, time_or_dash(weight_ns));
+    if (has_parts) row.insert(row.begin() + 4, time_or_dash(static_cast<double>(weight_ns)));
     table.add(std::move(row));
   };
   const int64_t total_ns = profile::total_compute_ns(profile);
@@ -66,9 +63,9 @@ std::string profile_table(const profile::Profile& profile) {
                   static_cast<double>(total_ns)
             : 0;
     const graph::LayerNode& layer = profile.graph.layers().at(l);
-    add({layer.name, layer.kind, time_or_dash(cost.forward_ns), time_or_dash(cost.backward_ns),
-         fmt::format("{:.1f}%", share), size_or_dash(outputs), size_or_dash(cost.weight_bytes),
-         size_or_dash(cost.stash_bytes)},
+    add({layer.name, layer.kind, time_or_dash(static_cast<double>(cost.forward_ns)),
+         time_or_dash(static_cast<double>(cost.backward_ns)), fmt::format("{:.1f}%", share),
+         size_or_dash(outputs), size_or_dash(cost.weight_bytes), size_or_dash(cost.stash_bytes)},
         cost.backward_weight_ns);
     sum.forward_ns = saturating_add(sum.forward_ns, cost.forward_ns);
     sum.backward_ns = saturating_add(sum.backward_ns, cost.backward_ns);
@@ -79,10 +76,11 @@ std::string profile_table(const profile::Profile& profile) {
   }
   sum.weight_bytes = profile::weight_bytes_of(profile, layers);
   add({"total", plural(static_cast<int64_t>(profile.costs.size()), "layer"),
-       time_or_dash(sum.forward_ns), time_or_dash(sum.backward_ns), "", size_or_dash(output_sum),
+       time_or_dash(static_cast<double>(sum.forward_ns)),
+       time_or_dash(static_cast<double>(sum.backward_ns)), "", size_or_dash(output_sum),
        size_or_dash(sum.weight_bytes), size_or_dash(sum.stash_bytes)},
       sum.backward_weight_ns);
-  return text + table.to_string() + loss_line(profile);
+  return text + table.text() + loss_line(profile);
 }
 
 }  // namespace penstock::report

@@ -61,6 +61,9 @@ std::string duration_text(double ns) {
 }
 std::string bytes_text(double bytes) { return format_bytes(rounded(bytes)); }
 
+std::string time_or_dash(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
+std::string size_or_dash(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; }
+
 std::string percent_text(double share) {
   if (!std::isfinite(share)) return "-";
   const double percent = 100 * share;

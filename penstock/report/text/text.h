@@ -29,6 +29,9 @@ std::string short_config(std::string_view config, size_t most);
 /// 9999 h" for times that nobody waits for.
 std::string duration_text(double ns);
 std::string bytes_text(double bytes);
+/// duration_text or format_bytes; "-" for what is not above 0.
+std::string time_or_dash(double ns);
+std::string size_or_dash(int64_t bytes);
 /// "12 %", "0.4 %".
 std::string percent_text(double share);
 /// "1.83x"; "-" when there is nothing to divide by.

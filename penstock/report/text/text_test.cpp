@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "penstock/report/text/text_table.h"
+#include "penstock/report/text/table.h"
 #include "penstock/util/printable.h"
 
 namespace penstock::report {
@@ -45,10 +45,10 @@ TEST(Text, NumbersBeyondAllBoundsAreStillText) {
 }
 
 TEST(Text, TablesLineUpWideCharacters) {
-  TextTable table({{"layer", Align::Left}, {"time"}});
+  Table table({{"layer", Align::Left}, {"time"}});
   table.add({"層", "1"});
   table.add({"a\x1b", "22"});
-  EXPECT_EQ(table.to_string(), "layer  time\n層        1\na?       22\n");
+  EXPECT_EQ(table.text(), "layer  time\n層        1\na?       22\n");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "penstock/report/plan/plan_picture.h"
-#include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/util/format_rate.h"
 #include "penstock/util/printable.h"
@@ -74,8 +73,8 @@ void draw_legend(Svg& svg, double y, double full_ns) {
                        duration_text(full_ns)));
 }
 
-std::string plan_svg(const plan::Plan& plan, int64_t memory_limit_bytes) {
-  const PlanView view(plan, memory_limit_bytes);
+std::string plan_picture(const PlanView& view) {
+  const plan::Plan& plan = view.plan;
   Svg svg;
   double y = 38;
   svg.text(kPictureMargin, y, "title", title(plan));
@@ -86,9 +85,10 @@ std::string plan_svg(const plan::Plan& plan, int64_t memory_limit_bytes) {
              fmt::format("slowest part: {}, {} per micro-batch", view.bottleneck_name(),
                          duration_text(view.bottleneck.time_ns)));
   }
-  draw_legend(svg, y += 28, view.bottleneck.time_ns);
-  y = view.stages.size() <= kMostCards ? draw_cards(svg, view, y + 18)
-                                       : draw_bars(svg, view, y + 18);
+  if (view.stages.size() <= kMostCards) {
+    draw_legend(svg, y += 28, view.bottleneck.time_ns);
+    y = draw_cards(svg, view, y + 18);
+  }
   y = draw_places(svg, view, y + 28);
   return svg.document(kPictureWidth, y + kPictureMargin, fmt::format("Plan of {}", title(plan)));
 }

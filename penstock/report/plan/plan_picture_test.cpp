@@ -4,7 +4,6 @@
 #include <set>
 
 #include "penstock/report/plan/testing_plans.h"
-#include "penstock/report/report.h"
 #include "penstock/report/testing_xml.h"
 #include "penstock/report/text/svg.h"
 #include "penstock/report/text/text.h"
@@ -13,7 +12,7 @@ namespace penstock::report {
 namespace {
 
 std::vector<XmlElement> drawn(const plan::Plan& plan) {
-  return XmlReader(plan_svg(plan)).elements();
+  return XmlReader(plan_picture(PlanView(plan, 0))).elements();
 }
 
 std::vector<std::string> texts(const std::vector<XmlElement>& elements,
@@ -112,7 +111,7 @@ TEST(PlanPicture, BarsHaveTheLengthOfTheirTimes) {
 
 TEST(PlanPicture, IsWellFormedBoundedAndInsideItsFrame) {
   for (const auto& [name, plan] : sample_plans()) {
-    const std::string document = plan_svg(plan);
+    const std::string document = plan_picture(PlanView(plan, 0));
     EXPECT_LT(document.size(), 200'000u) << name;
     const std::vector<XmlElement> elements = XmlReader(document).elements();
     ASSERT_EQ(elements.front().tag, "svg");
@@ -138,7 +137,7 @@ TEST(PlanPicture, IsWellFormedBoundedAndInsideItsFrame) {
 TEST(PlanPicture, TextsDoNotOverlap) {
   for (const auto& [name, plan] : sample_plans()) {
     std::vector<XmlElement> all;
-    for (XmlElement& element : XmlReader(plan_svg(plan)).elements()) {
+    for (XmlElement& element : XmlReader(plan_picture(PlanView(plan, 0))).elements()) {
       if (element.tag == "text") all.push_back(std::move(element));
     }
     for (size_t i = 0; i < all.size(); ++i) {
@@ -166,15 +165,16 @@ TEST(PlanPicture, CardsDoNotOverlap) {
   }
 }
 
-TEST(PlanPicture, ManyStagesBecomeBarsAndVeryManyGroups) {
-  EXPECT_TRUE(contains(texts(drawn(chain_plan(64, 1)), "pp-body"), "63"));
-  const std::vector<std::string> all = texts(drawn(chain_plan(3000, 1)), "pp-body");
-  EXPECT_TRUE(contains(all, "47-93"));
-  EXPECT_TRUE(contains(all, "2961-2999"));
+TEST(PlanPicture, VeryManyStagesHaveNoCardsAndVeryManyWorkersNoBoxes) {
+  EXPECT_TRUE(contains(texts(drawn(chain_plan(64, 1)), "pp-name"), "stage 63"));
+  const std::vector<XmlElement> elements = drawn(chain_plan(3000, 1));
+  EXPECT_EQ(count(elements, "pp-card") + count(elements, "pp-hot"), 0);
+  EXPECT_EQ(count(elements, "pp-frame"), 0);
+  EXPECT_FALSE(texts(elements, "pp-accent").empty()) << "the slowest part is named";
 }
 
 TEST(PlanPicture, HostileNamesStayText) {
-  const std::string document = plan_svg(hostile_plan());
+  const std::string document = plan_picture(PlanView(hostile_plan(), 0));
   const std::vector<XmlElement> elements = XmlReader(document).elements();
   const std::set<std::string> known = {"svg",  "title", "style", "defs", "marker",
                                        "path", "rect",  "text",  "g",    "line"};
@@ -187,7 +187,7 @@ TEST(PlanPicture, HostileNamesStayText) {
 }
 
 TEST(PlanPicture, CarriesItsOwnDarkStyleAndNeedsNoNetwork) {
-  const std::string document = plan_svg(vgg_plan());
+  const std::string document = plan_picture(PlanView(vgg_plan(), 0));
   EXPECT_NE(document.find("prefers-color-scheme:dark"), std::string::npos);
   EXPECT_EQ(document.find("http", document.find("http://www.w3.org/2000/svg") + 4),
             std::string::npos);

@@ -17,7 +17,6 @@ constexpr int kCellsPerRow = 8;
 constexpr double kFramePadding = 8;
 constexpr double kFrameTitle = 18;
 constexpr double kFrameGap = 10;
-constexpr double kStripHeight = 34;
 
 // How a stage's workers are filled; numbers and the accent's border say the same without colour.
 std::string_view cell_style(const PlanView& view, size_t s) {
@@ -128,73 +127,20 @@ class Places {
   std::vector<UnitSize> sizes_;
 };
 
-// The level whose units are marked along the strip: the innermost one with few enough.
-int marked_level(const cluster::Topology& topology) {
-  constexpr int kMostMarks = 64;
-  int level = 1;
-  while (level < topology.num_levels() &&
-         topology.num_workers() / topology.unit_size(level) > kMostMarks)
-    ++level;
-  return level;
-}
-
-// All workers as one strip, a part for each stage; of very many stages neighbours share a part.
-double draw_strip(Svg& svg, const PlanView& view, double top) {
-  constexpr size_t kMostParts = 256;
-  const cluster::Topology& topology = *view.topology;
-  const double per_worker = kPictureContent / topology.num_workers();
-  const auto x_of = [&](int worker) { return kPictureMargin + per_worker * worker; };
-  svg.rect({kPictureMargin, top, kPictureContent, kStripHeight}, "idle", 2);
-  const size_t each = (view.stages.size() + kMostParts - 1) / kMostParts;
-  for (size_t begin = 0; begin < view.stages.size(); begin += each) {
-    const size_t end = std::min(view.stages.size(), begin + each);
-    const bool hot = view.bottleneck.kind == Bottleneck::Kind::Stage &&
-                     view.bottleneck.index >= begin && view.bottleneck.index < end;
-    const Box part{x_of(view.stages[begin].place->first), top, 0, kStripHeight};
-    const double width = x_of(view.stages[end - 1].place->end()) - part.x;
-    svg.rect({part.x, part.y, width, part.height}, hot                       ? "cell-hot"
-                                                   : (begin / each) % 2 == 0 ? "even"
-                                                                             : "odd");
-    const std::string label = fmt::to_string(begin);
-    if (each == 1 && width > 10 + 7 * static_cast<double>(label.size())) {
-      svg.text(part.x + width / 2, top + 22, "cell-text", label, Anchor::Middle);
-    }
-  }
-  const int level = marked_level(topology);
-  const int unit = topology.unit_size(level);
-  const double unit_width = per_worker * unit;
-  if (level == topology.num_levels()) return top + kStripHeight;
-  for (int first = 0; first < topology.num_workers(); first += unit) {
-    svg.line(x_of(first), top + kStripHeight, x_of(first), top + kStripHeight + 8, "line");
-    const std::string name = unit_width > 90
-                                 ? fmt::format("{} {}", view.level_name(level), first / unit)
-                                 : fmt::to_string(first / unit);
-    if (unit_width > 16)
-      svg.text(x_of(first) + 3, top + kStripHeight + 18, "small",
-               fitted(name, unit_width - 6, "small"));
-  }
-  return top + kStripHeight + 22;
-}
-
 }  // namespace
 
 double draw_places(Svg& svg, const PlanView& view, double top) {
   if (!view.topology || view.stages.empty() || (!view.stages.front().place && view.workers.empty()))
     return top;
   const int workers = view.topology->num_workers();
-  // A strip shows stage after stage; a loop or a V has no such order.
-  if (workers > kMostCells && !view.workers.empty()) return top;
+  if (workers > kMostCells) return top;
   svg.text(kPictureMargin, top + 14, "name", "Where the stages run");
-  const std::string idle = workers > view.plan.num_workers() ? ", dashed where a worker idles" : "";
-  const std::string what =
-      workers <= kMostCells
-          ? fmt::format("a box for each of the {}, with the number{} of its stage{}{}",
-                        plural(workers, "worker"), view.workers.empty() ? "" : "s",
-                        view.workers.empty() ? "" : "s", idle)
-          : fmt::format("all {} workers from left to right{}", workers,
-                        workers > view.plan.num_workers() ? ", empty where they idle" : "");
-  svg.text(kPictureMargin + 190, top + 14, "muted", what);
-  return workers <= kMostCells ? Places(svg, view).draw(top + 28) : draw_strip(svg, view, top + 28);
+  const std::string several = view.workers.empty() ? "" : "s";
+  svg.text(kPictureMargin + 190, top + 14, "muted",
+           fmt::format("a box for each of the {}, with the number{} of its stage{}{}",
+                       plural(workers, "worker"), several, several,
+                       workers > view.plan.num_workers() ? ", dashed where a worker idles" : ""));
+  return Places(svg, view).draw(top + 28);
 }
 
 }  // namespace penstock::report

@@ -1,0 +1,32 @@
+// The parts of the page, each a heading with what is below it, or nothing where there is nothing to
+// show. Internal to the reports.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/report/page/html_report.h"
+#include "penstock/report/plan/plan_view.h"
+#include "penstock/schedule/timeline.h"
+
+namespace penstock::report {
+
+std::string key_numbers_section(const ReportInput& input, const PlanView& view);
+/// Picture, workers, stages and links.
+std::string plan_section(const PlanView& view);
+std::string strategies_section(const PlanView& view);
+std::string changes_section(const std::vector<plan::WhatIfResult>& changes);
+std::string notes_section(const plan::Plan& plan);
+
+std::string timeline_section(const ReportInput& input);
+std::string memory_section(const ReportInput& input);
+std::string differences_section(const ReportInput& input);
+std::string history_section(const ReportInput& input);
+
+/// Rows below the timelines, of those that have sums which travel while workers compute.
+std::vector<schedule::Timeline> rows_of_sums(const ReportInput& input);
+
+/// "+12 %", "-3.0 %".
+std::string signed_percent(double share);
+
+}  // namespace penstock::report

@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/plan/interval.h"
+#include "penstock/report/plan/family_rows.h"
+#include "penstock/report/plan/plan_tables.h"
+#include "penstock/report/plan/plan_view.h"
+#include "penstock/report/report.h"
+#include "penstock/report/text/table.h"
+#include "penstock/report/text/text.h"
+#include "penstock/util/format_rate.h"
+#include "penstock/util/printable.h"
+#include "penstock/util/units.h"
+
+namespace penstock::report {
+
+namespace {
+
+constexpr size_t kLeastLayersWidth = 20;
+
+// The table and how many rows it leaves out.
+std::string with_more(const Table& table, size_t total) {
+  const std::string more = more_rows(total, TableSize{}.rows);
+  return table.text() + (more.empty() ? "" : fmt::format("  {}\n", more));
+}
+
+std::string items(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += wrapped_item(line, kTextWidth);
+  return text;
+}
+
+std::string heading(const PlanView& view) {
+  const plan::Plan& plan = view.plan;
+  const int used = plan.num_workers();
+  const int all = view.topology ? view.topology->num_workers() : used;
+  return fmt::format(
+      "{}: {} {} on {}, weights {}{}, cost model {}\n",
+      plan.model.empty() ? "model" : shortened(plan.model, 20), to_string(plan.strategy),
+      short_config(plan.config(), 24),
+      used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
+      shortened(plan.weights, 16) + (plan.precision == Precision::Float32
+                                         ? ""
+                                         : fmt::format(", in {}", to_string(plan.precision))),
+      std::any_of(plan.stages.begin(), plan.stages.end(),
+                  [](const plan::Stage& stage) { return stage.replicas > 1; })
+          ? ", gradients by " + view.gradient_method()
+          : "",
+      shortened(plan.cost_model, 20));
+}
+
+std::string slowest_part(const PlanView& view) {
+  if (!(view.bottleneck.time_ns > 0)) return "";
+  const plan::Plan& plan = view.plan;
+  std::string text = fmt::format("slowest part: {}, {} per micro-batch", view.bottleneck_name(),
+                                 duration_text(view.bottleneck.time_ns));
+  // Replicas that are behind different links share the messages out.
+  const double reached_ns =
+      plan.throughput_samples_per_s > 0
+          ? static_cast<double>(plan.micro_batch_size) * 1e9 / plan.throughput_samples_per_s
+          : 0;
+  if (view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns > 0 &&
+      reached_ns < 0.999 * view.bottleneck.time_ns)
+    text += ", if one link carried all of it";
+  const auto priced = static_cast<double>(plan.bottleneck_ns);
+  if (priced > 0 && std::fabs(priced - view.bottleneck.time_ns) > 0.02 * view.bottleneck.time_ns) {
+    text += fmt::format(" as it runs\n  cost model {} prices the slowest part at {}",
+                        shortened(plan.cost_model, 20), duration_text(priced));
+  }
+  return text + '\n';
+}
+
+std::string totals(const PlanView& view) {
+  const plan::Plan& plan = view.plan;
+  std::string text = fmt::format("{} of {} per step, {} in flight per worker of stage 0\n",
+                                 plural(plan.micro_batches, "micro-batch"),
+                                 plural(plan.micro_batch_size, "sample"), plan.depth);
+  const bool has_interval = plan.throughput_high_samples_per_s > 0;
+  text += fmt::format("predicted {} samples/s", format_rate(plan.throughput_samples_per_s));
+  if (has_interval) {
+    text +=
+        ", " + plan::Interval{plan.throughput_low_samples_per_s, plan.throughput_high_samples_per_s}
+                   .text();
+  }
+  if (plan.latency_ns > 0)
+    text += fmt::format(", {} from a sample's first forward to its step",
+                        format_duration(plan.latency_ns));
+  if (plan.idle_share > 0)
+    text += fmt::format(", workers idle {} of the time", percent_text(plan.idle_share));
+  text += '\n';
+  text += slowest_part(view);
+  if (view.least_memory_limit_bytes > 0) {
+    text +=
+        fmt::format("memory limit {} per worker\n", format_bytes(view.least_memory_limit_bytes));
+  }
+  const size_t levels = std::min(plan.bytes_per_sample.size(), plan.cluster.levels.size());
+  for (size_t level = 0; level < levels; ++level) {
+    text += fmt::format("{}{} {}", level == 0 ? "bytes per sample: " : ", ",
+                        view.level_name(static_cast<int>(level) + 1),
+                        bytes_text(plan.bytes_per_sample[level]));
+  }
+  if (levels > 0) text += '\n';
+  if (const std::string taken = view.processor_text(); !taken.empty()) text += taken + '\n';
+  if (plan.optimality_gap > 0) {
+    text += fmt::format(
+        "optimality gap: the slowest part may be up to {} above that of the best plan\n",
+        percent_text(plan.optimality_gap));
+  }
+  return text;
+}
+
+std::string families(const plan::Plan& plan) {
+  if (plan.alternatives.empty()) return "";
+  Table table({{"strategy", Align::Left, 16},
+               {"workers", Align::Left, 24},
+               {"samples/s"},
+               {"against this plan"}});
+  for (const plan::Alternative& alternative : plan.alternatives) {
+    const bool possible = alternative.throughput_samples_per_s > 0;
+    table.add({std::string(to_string(alternative.strategy)), short_config(alternative.config, 24),
+               possible ? format_rate(alternative.throughput_samples_per_s) : "-",
+               is_chosen(plan, alternative) ? "chosen"
+               : possible
+                   ? ratio_text(alternative.throughput_samples_per_s, plan.throughput_samples_per_s)
+                   : "no such plan"});
+  }
+  return fmt::format("\n{}", table.text());
+}
+
+size_t widest_line(const std::string& text) {
+  size_t widest = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    widest = std::max(widest, display_width(std::string_view(text).substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return widest;
+}
+
+}  // namespace
+
+std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes) {
+  const PlanView view(plan, memory_limit_bytes);
+  TableSize size;
+  Table stages = stage_table(view, size);
+  // Layer names are shortened when the other columns need the room.
+  if (const size_t excess = widest_line(stages.text()); excess > kTextWidth) {
+    size.layers_width = std::max(
+        kLeastLayersWidth, size.layers_width - std::min(size.layers_width, excess - kTextWidth));
+    stages = stage_table(view, size);
+  }
+  std::string text = heading(view) + '\n' + with_more(stages, view.stages.size());
+  if (!view.workers.empty())
+    text += '\n' + with_more(worker_table(view, size), view.workers.size());
+  if (!view.links.empty()) text += '\n' + with_more(link_table(view, size), view.links.size());
+  text += '\n' + totals(view) + families(plan);
+  return text + (plan.notes.empty() ? "" : "\nnotes\n" + items(plan.notes));
+}
+
+std::string compare_table(const plan::Plan& plan) {
+  const PlanView view(plan, 0);
+  return family_table(view).text() + "\n" + items(family_reasons(view));
+}
+
+std::string what_if_table(const std::vector<plan::WhatIfResult>& changes) {
+  if (changes.empty()) return "";
+  return change_table(changes).text() + items(change_reasons(changes));
+}
+
+}  // namespace penstock::report
