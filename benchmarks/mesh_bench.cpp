@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   }
   std::vector<size_t> sizes;
   for (int i = 2; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
-  const auto port = static_cast<uint16_t>(launch::free_port("127.0.0.1"));
+  const auto port = static_cast<uint16_t>(launch::free_port());
   const pid_t child = fork();
   try {
     if (child == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);

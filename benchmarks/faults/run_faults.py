@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Training under random faults: ranks are killed (SIGKILL) and stopped (SIGSTOP), and with --cuts
-the network between two hosts is cut for a while, at random times, by seed. `penstock launch`
-starts the job again each time. Checked after every fault: it is noticed in time and the job starts
+"""Training under random faults: ranks are killed (SIGKILL) and stopped (SIGSTOP) at random times,
+by seed. `penstock launch` starts the job again each time. Checked after every fault: it is noticed in time and the job starts
 again; after every job: exit code 0, the weights of a training that nothing disturbed, byte for
 byte, and no process left.
 
     run_faults.py --penstock build/release/penstock --faults 200 --seed 1 --json faults.json
 
-Standard library only; --cuts needs root and network namespaces (benchmarks/netlab).
+Standard library only.
 """
 
 import argparse
@@ -25,9 +24,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "netlab"))
 
-CUT_S = 4
 RANKS = 3
 POLL_S = 0.01
 
@@ -49,7 +46,6 @@ def arguments():
                         help="seconds that a busy machine may add to the stated times")
     parser.add_argument("--restart-limit", type=float, default=60,
                         help="seconds from a fault to the next start")
-    parser.add_argument("--cuts", action="store_true", help="cut the network only, as root")
     parser.add_argument("--json", type=pathlib.Path, help="write all measurements to this file")
     return parser.parse_args()
 
@@ -115,39 +111,26 @@ class Output:
 
 
 class Job:
-    """One training, on this machine or on two hosts of a laboratory."""
+    """One training."""
 
-    def __init__(self, options, folder, lab, number):
+    def __init__(self, options, folder, number):
         self.options = options
         self.saved = folder / f"saved-{number}"
         self.seen = set()
         train = train_words(folder, options) + ["--checkpoint", self.saved]
-        launch = [options.penstock, "launch", "--grace", "1"]
-        restarts = ["--max-restarts", "1000"]
-        if lab is None:
-            self.error = folder / f"job-{number}.err"
-            with open(self.error, "w") as error:
-                process = subprocess.Popen(
-                    [str(w) for w in launch + ["-n", RANKS] + restarts + ["--"] + train],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=error,
-                    start_new_session=True)
-            self.launchers = [process]
-        else:
-            hosts = ["--hosts", 2, "--address", lab.address(0), "--port", 20000 + number]
-            first = lab.start(0, launch + ["-n", RANKS - 1, "--host", 0] + hosts + restarts +
-                              ["--"] + train)
-            second = lab.start(1, launch + ["-n", 1, "--host", 1] + hosts + ["--"] + train)
-            self.launchers = [first.process, second.process]
-            self.error = first.err
+        launch = [options.penstock, "launch", "-n", RANKS, "--grace", "1", "--max-restarts", "1000"]
+        self.error = folder / f"job-{number}.err"
+        with open(self.error, "w") as error:
+            self.launcher = subprocess.Popen(
+                [str(w) for w in launch + ["--"] + train], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=error, start_new_session=True)
         self.output = Output(self.error)
 
     def is_over(self):
-        return self.launchers[0].poll() is not None
+        return self.launcher.poll() is not None
 
     def ranks(self):
-        found = {}
-        for launcher in self.launchers:
-            found.update(ranks_of(launcher.pid))
+        found = ranks_of(self.launcher.pid)
         self.seen.update(found.values())
         return found
 
@@ -164,23 +147,22 @@ class Job:
         return time.monotonic() - begin
 
     def end(self):
-        for launcher in self.launchers:
-            if launcher.poll() is None:
-                launcher.kill()
-            launcher.wait()
+        if self.launcher.poll() is None:
+            self.launcher.kill()
+        self.launcher.wait()
 
 
 def noticed(job, place, pattern):
     return lambda: re.search(pattern, job.output.since(place)) is not None
 
 
-def one_fault(job, rng, options, lab):
+def one_fault(job, rng, options):
     """Makes a fault and waits for the next start; None when the job ended before it."""
     started = job.output.size()
-    kind = "cut" if options.cuts else rng.choice(["kill", "stop"])
+    kind = rng.choice(["kill", "stop"])
     begun = job.wait("start", lambda: len(job.ranks()) == RANKS, options.restart_limit)
-    # A rank may be killed at any time, also before it is connected. One that is stopped or cut off
-    # is noticed by its silence, which counts from the connections on.
+    # A rank may be killed at any time, also before it is connected. One that is stopped is noticed
+    # by its silence, which counts from the connections on.
     if begun is not None and kind != "kill":
         begun = job.wait("training", noticed(job, job.place, r"epoch \d+"), options.restart_limit)
     if begun is None:
@@ -191,20 +173,14 @@ def one_fault(job, rng, options, lab):
     if pid is None or job.is_over():
         return None
     place = job.output.size()
-    if kind == "cut":
-        lab.set_link(1, up=False)
-    else:
-        try:
-            os.kill(pid, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
-        except ProcessLookupError:
-            return None
+    try:
+        os.kill(pid, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
+    except ProcessLookupError:
+        return None
     limit = options.slack + (0 if kind == "kill" else 1.25 * options.silence)
     pattern = r"was killed by signal 9" if kind == "kill" else r"has not answered"
     begin = time.monotonic()
     seen = job.wait(f"{kind} of rank {rank} noticed", noticed(job, place, pattern), limit)
-    if kind == "cut":
-        time.sleep(max(0, CUT_S - (time.monotonic() - begin)))
-        lab.set_link(1, up=True)
     if seen is None:
         return None
     again = job.wait(f"next start after {kind} of rank {rank}",
@@ -216,20 +192,18 @@ def one_fault(job, rng, options, lab):
             "restart_s": time.monotonic() - begin}
 
 
-def one_job(number, count, rng, options, folder, lab, expected):
-    job = Job(options, folder, lab, number)
+def one_job(number, count, rng, options, folder, expected):
+    job = Job(options, folder, number)
     job.place = 0
     faults = []
     try:
         while len(faults) < count and not job.is_over():
-            fault = one_fault(job, rng, options, lab)
+            fault = one_fault(job, rng, options)
             if fault:
                 faults.append(fault)
         job.wait("end", job.is_over, 300)
-        for launcher in job.launchers:
-            launcher.wait(timeout=60)
-            if launcher.returncode != 0:
-                raise Wrong(f"exit code {launcher.returncode}: {job.output.since(0)[-2000:]}")
+        if job.launcher.returncode != 0:
+            raise Wrong(f"exit code {job.launcher.returncode}: {job.output.since(0)[-2000:]}")
         if final_weights(job.saved) != expected:
             raise Wrong(f"job {number}: other weights than without faults")
         left = [pid for pid in job.seen if state_of(pid) not in ("", "Z", "X")]
@@ -255,7 +229,7 @@ def summary(faults):
     return result
 
 
-def all_faults(options, folder, lab):
+def all_faults(options, folder):
     rng = random.Random(options.seed)
     done = run([options.penstock, "profile", "--model", "mlp", "--width", "64", "--batch-size", "8",
                 "--samples", "1", "-o", folder / "profile.json"])
@@ -272,7 +246,7 @@ def all_faults(options, folder, lab):
     jobs = 0
     while len(faults) < options.faults:
         count = min(options.faults_per_job, options.faults - len(faults))
-        of_job = one_job(jobs, count, rng, options, folder, lab, expected)
+        of_job = one_job(jobs, count, rng, options, folder, expected)
         jobs += 1
         faults += of_job
         print(f"job {jobs}: {len(of_job)} faults, {len(faults)} so far, the weights are equal",
@@ -286,20 +260,10 @@ def all_faults(options, folder, lab):
 def main():
     options = arguments()
     options.penstock = options.penstock.resolve()
-    lab_type = None
-    if options.cuts:
-        import netlab
-        if not netlab.prepare(print):
-            return 77
-        lab_type = netlab
     with tempfile.TemporaryDirectory(prefix="penstock-faults-") as name:
         folder = pathlib.Path(name)
         try:
-            if lab_type is None:
-                result = all_faults(options, folder, None)
-            else:
-                with lab_type.Lab([lab_type.Link(None)] * 2) as lab:
-                    result = all_faults(options, folder, lab)
+            result = all_faults(options, folder)
         except Wrong as wrong:
             print(f"FAILED (seed {options.seed}): {wrong}", file=sys.stderr)
             return 1

@@ -34,39 +34,35 @@ void JobStreams::say(std::string_view message) {
   error.write_some();
 }
 
-JobRun::JobRun(const LaunchOptions& options, JobStart start, JobStreams streams,
-               OtherLaunches* others)
+JobRun::JobRun(const LaunchOptions& options, JobStart start, JobStreams streams)
     : options_(options),
       start_(std::move(start)),
       streams_(streams),
-      others_(others),
-      running_(start_.local.size()) {
+      running_(static_cast<size_t>(options.ranks)) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
     throw RuntimeError(fmt::format("cannot make a pipe: {}", strerror(errno)));
   failure_seen_.reset(ends[0]);
   failure_told_.reset(ends[1]);
-  for (size_t place = 0; place < running_.size() && !outcome_.interrupted; ++place) {
-    start_rank(place);
-    hear_signals();
+  for (size_t rank = 0; rank < running_.size() && !outcome_.interrupted; ++rank) {
+    start_rank(rank);
+    handle_signals();
   }
   failure_seen_.reset();
 }
 
-void JobRun::start_rank(size_t place) {
-  const int rank = start_.local[place];
+void JobRun::start_rank(size_t rank) {
   JobEnvironment job;
-  job.rank = rank;
-  job.ranks = start_.ranks;
-  job.local_rank = static_cast<int>(place);
-  job.local_ranks = static_cast<int>(running_.size());
-  job.address = start_.address;
+  job.rank = job.local_rank = static_cast<int>(rank);
+  job.ranks = job.local_ranks = options_.ranks;
+  job.address = "127.0.0.1";
   job.port = start_.port;
   job.token = start_.token;
   job.restart = start_.restart;
-  job.servers = start_.servers;
+  job.servers = options_.servers;
   job.failure_pipe = failure_seen_.get();
-  RankOutput output(rank, options_.log_dir, start_.restart > 0, streams_.output, streams_.error);
+  RankOutput output(job.rank, options_.log_dir, start_.restart > 0, streams_.output,
+                    streams_.error);
   const ProcessStart start{.command = options_.command,
                            .environment = rank_environment(job),
                            .output = output.child_output(),
@@ -74,31 +70,27 @@ void JobRun::start_rank(size_t place) {
                            .inherited = failure_seen_.get(),
                            .blocked_signals = streams_.signals.mask_before(),
                            .open_files = streams_.open_files_of_ranks};
-  std::unique_ptr<Rank>& running = running_[place];
+  std::unique_ptr<Rank>& running = running_[rank];
   running = std::make_unique<Rank>(std::move(output), start);
   running->output.started();
   ++count_;
 }
 
 JobOutcome JobRun::watch() {
-  find_ended_ranks();
+  reap_ended_ranks();
   while (count_ > 0) {
-    wait_for_something();
-    pass_on_output();
-    hear_signals();
-    if (others_ != nullptr) {
-      others_->hear();
-      if (others_->has_failed()) begin_grace();
-    }
-    meet_deadline();
+    wait_for_event();
+    forward_output();
+    handle_signals();
+    enforce_deadline();
   }
   if (failures_ > kMostToldFailures)
     streams_.say(fmt::format("{} more ranks failed", failures_ - kMostToldFailures));
   return outcome_;
 }
 
-/// Blocks until a signal, output, room for output, the deadline, or what others wait for.
-void JobRun::wait_for_something() {
+/// Blocks until a signal, output, room for output, or the deadline.
+void JobRun::wait_for_event() {
   std::vector<pollfd> files{{streams_.signals.fd(), POLLIN, 0}};
   for (const OutputQueue* queue : {&streams_.output, &streams_.error}) {
     if (queue->pending()) files.push_back({queue->fd(), POLLOUT, 0});
@@ -109,20 +101,17 @@ void JobRun::wait_for_something() {
       if (relay.ready()) files.push_back({relay.fd(), POLLIN, 0});
     }
   }
-  if (others_ != nullptr) others_->add_files(files);
-  constexpr int64_t kLookAgainMs = 1000;
   constexpr int64_t kHourMs = 3'600'000;
   int64_t timeout_ms = -1;  // none
-  if (others_ != nullptr && others_->has_deadlines()) timeout_ms = kLookAgainMs;
   if (deadline_) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-    timeout_ms = std::clamp<int64_t>(left, 0, timeout_ms < 0 ? kHourMs : timeout_ms);
+    timeout_ms = std::clamp<int64_t>(left, 0, kHourMs);
   }
   poll(files.data(), files.size(), static_cast<int>(timeout_ms));
 }
 
-void JobRun::pass_on_output() {
+void JobRun::forward_output() {
   for (const auto& rank : running_) {
     if (!rank) continue;
     for (Relay& relay : rank->output.relays()) {
@@ -133,7 +122,7 @@ void JobRun::pass_on_output() {
   streams_.error.write_some();
 }
 
-void JobRun::hear_signals() {
+void JobRun::handle_signals() {
   bool child = false;
   while (const int signal = streams_.signals.next()) {
     if (signal == SIGCHLD) {
@@ -142,7 +131,7 @@ void JobRun::hear_signals() {
       interrupt(signal);
     }
   }
-  if (child) find_ended_ranks();
+  if (child) reap_ended_ranks();
 }
 
 void JobRun::interrupt(int signal) {
@@ -151,17 +140,17 @@ void JobRun::interrupt(int signal) {
     send(signal);
     return;
   }
-  if (stage_ == Stage::kKilled || count_ == 0) return;
+  if (phase_ == Phase::Killed || count_ == 0) return;
   streams_.say(fmt::format("SIG{} after an earlier signal: killing {}", sigabbrev_np(signal),
                            running_ranks()));
-  stage_ = Stage::kKilled;
+  phase_ = Phase::Killed;
   deadline_.reset();
   send(SIGKILL);
 }
 
-void JobRun::find_ended_ranks() {
-  for (size_t place = 0; place < running_.size(); ++place) {
-    std::unique_ptr<Rank>& running = running_[place];
+void JobRun::reap_ended_ranks() {
+  for (size_t rank = 0; rank < running_.size(); ++rank) {
+    std::unique_ptr<Rank>& running = running_[rank];
     if (!running) continue;
     const std::optional<Ending> ending = running->process.ending();
     if (!ending) continue;
@@ -170,45 +159,44 @@ void JobRun::find_ended_ranks() {
     --count_;
     // Those that still wait for the others to come need not wait for this one.
     failure_told_.reset();
-    if (ending->exit_code() != 0) note_failure(start_.local[place], *ending);
+    if (ending->exit_code() != 0) note_failure(rank, *ending);
   }
 }
 
-void JobRun::note_failure(int rank, const Ending& ending) {
+void JobRun::note_failure(size_t rank, const Ending& ending) {
   if (outcome_.first_failed < 0) {
     outcome_.exit_code = ending.exit_code();
-    outcome_.first_failed = rank;
+    outcome_.first_failed = static_cast<int>(rank);
     outcome_.ending = ending.text();
     outcome_.lasted = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_);
-    if (others_ != nullptr) others_->tell_failure(ending.exit_code());
   }
   // What this process did to a rank was told when it did it.
-  const bool ended_by_us = stage_ == Stage::kTerminating || stage_ == Stage::kKilled;
+  const bool ended_by_us = phase_ == Phase::Terminating || phase_ == Phase::Killed;
   if (!ended_by_us && ++failures_ <= kMostToldFailures)
     streams_.say(fmt::format("rank {} {}", rank, ending.text()));
-  begin_grace();
+  start_grace();
 }
 
-void JobRun::begin_grace() {
+void JobRun::start_grace() {
   failure_told_.reset();
-  if (stage_ != Stage::kRunning) return;
-  stage_ = Stage::kGrace;
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Grace;
   deadline_ = Clock::now() + options_.grace;
 }
 
-void JobRun::meet_deadline() {
+void JobRun::enforce_deadline() {
   if (!deadline_ || count_ == 0 || Clock::now() < *deadline_) return;
-  if (stage_ == Stage::kGrace) {
+  if (phase_ == Phase::Grace) {
     streams_.say(fmt::format("{} did not end within {}: sending SIGTERM", running_ranks(),
                              seconds(options_.grace)));
-    stage_ = Stage::kTerminating;
+    phase_ = Phase::Terminating;
     deadline_ = Clock::now() + options_.kill_after;
     send(SIGTERM);
     send(SIGCONT);  // a rank that is stopped would not see it
   } else {
     streams_.say(fmt::format("{} did not end within {}: killing", running_ranks(),
                              seconds(options_.kill_after)));
-    stage_ = Stage::kKilled;
+    phase_ = Phase::Killed;
     deadline_.reset();
     send(SIGKILL);
   }
@@ -221,9 +209,9 @@ void JobRun::send(int signal) {
 }
 
 std::string JobRun::running_ranks() const {
-  std::vector<int> named;
-  for (size_t place = 0; place < running_.size() && named.size() < kMostNamedRanks; ++place) {
-    if (running_[place]) named.push_back(start_.local[place]);
+  std::vector<size_t> named;
+  for (size_t rank = 0; rank < running_.size() && named.size() < kMostNamedRanks; ++rank) {
+    if (running_[rank]) named.push_back(rank);
   }
   const int more = count_ - static_cast<int>(named.size());
   return fmt::format("{} {}{}", count_ == 1 ? "rank" : "ranks", fmt::join(named, ", "),

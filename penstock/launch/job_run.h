@@ -1,6 +1,6 @@
 // One start of a job's ranks, until all of them have ended.
 //
-//   JobRun run(options, {.ranks = 2, .local = {0, 1}, ...}, {signals, output, error});
+//   JobRun run(options, {.restart = 0, .port = 4711, .token = token}, {signals, output, error});
 //   const JobOutcome outcome = run.watch();
 #pragma once
 
@@ -15,9 +15,7 @@
 #include <vector>
 
 #include "penstock/launch/file_descriptor.h"
-#include "penstock/launch/job_start.h"
 #include "penstock/launch/launch_options.h"
-#include "penstock/launch/other_launches.h"
 #include "penstock/launch/output_queue.h"
 #include "penstock/launch/process_group.h"
 #include "penstock/launch/rank_output.h"
@@ -36,6 +34,12 @@ struct JobStreams {
   void say(std::string_view message);
 };
 
+struct JobStart {
+  int restart = 0;         ///< how often the job was started before
+  int port = 0;            ///< at which rank 0 listens
+  std::string token = {};  ///< a secret
+};
+
 struct JobOutcome {
   int exit_code = 0;                    ///< of the first rank that failed
   bool interrupted = false;             ///< SIGINT, SIGTERM or SIGHUP came
@@ -47,8 +51,8 @@ struct JobOutcome {
 /// Not thread-safe. Ranks that still run at its end are killed.
 class JobRun {
  public:
-  /// Starts this machine's ranks; throws as launch(). `others` may be null.
-  JobRun(const LaunchOptions& options, JobStart start, JobStreams streams, OtherLaunches* others);
+  /// Starts the ranks; throws as launch(). Keeps a reference to the options.
+  JobRun(const LaunchOptions& options, JobStart start, JobStreams streams);
   /// Blocks until all ranks have ended.
   JobOutcome watch();
 
@@ -62,33 +66,32 @@ class JobRun {
     ProcessGroup process;
   };
   /// What is done to ranks that still run after a failure.
-  enum class Stage { kRunning, kGrace, kTerminating, kKilled };
+  enum class Phase { Running, Grace, Terminating, Killed };
 
-  void start_rank(size_t place);
-  void wait_for_something();
-  void pass_on_output();
-  void hear_signals();
+  void start_rank(size_t rank);
+  void wait_for_event();
+  void forward_output();
+  void handle_signals();
   void interrupt(int signal);
-  void find_ended_ranks();
-  void note_failure(int rank, const Ending& ending);
+  void reap_ended_ranks();
+  void note_failure(size_t rank, const Ending& ending);
   /// The other ranks have the grace from now on.
-  void begin_grace();
-  void meet_deadline();
+  void start_grace();
+  void enforce_deadline();
   void send(int signal);
   std::string running_ranks() const;
 
   const LaunchOptions& options_;
   JobStart start_;
   JobStreams streams_;
-  OtherLaunches* others_;
   Clock::time_point begin_ = Clock::now();
   // Ranks have the first end; the other one is closed when a rank has failed.
   FileDescriptor failure_seen_;
   FileDescriptor failure_told_;
-  // As JobStart::local; null before the start and after the end.
+  // By number; null before the start and after the end.
   std::vector<std::unique_ptr<Rank>> running_;
   int count_ = 0;  // of ranks that run
-  Stage stage_ = Stage::kRunning;
+  Phase phase_ = Phase::Running;
   std::optional<Clock::time_point> deadline_;
   int failures_ = 0;
   JobOutcome outcome_;

@@ -13,13 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/launch/first_host.h"
 #include "penstock/launch/free_port.h"
-#include "penstock/launch/host_lines.h"
-#include "penstock/launch/job_environment.h"
 #include "penstock/launch/job_run.h"
 #include "penstock/launch/job_token.h"
-#include "penstock/launch/other_host.h"
 #include "penstock/util/error.h"
 
 namespace penstock::launch {
@@ -34,15 +30,10 @@ void check_bounds(std::string_view what, int64_t value, int64_t least, int64_t m
 
 void check(const LaunchOptions& options) {
   check_bounds("number of ranks", options.ranks, 1, kMostLaunchedRanks);
-  check_bounds("number of hosts", options.hosts, 1, kMostHosts);
-  check_bounds("number of this host", options.host, 0, options.hosts - 1);
-  check_bounds("minimum of ranks", options.min_ranks, 0, kMaxJobRanks);
   check_bounds("number of restarts", options.max_restarts, 0, kMostLaunchRestarts);
   const int64_t most_ms = std::chrono::milliseconds(kMostGrace).count();
   check_bounds("grace in milliseconds", options.grace.count(), 0, most_ms);
   check_bounds("time before killing in milliseconds", options.kill_after.count(), 0, most_ms);
-  check_bounds("wait for other hosts in milliseconds", options.rejoin.count(), 0, most_ms);
-  if (options.hosts > 1) check_bounds("port of host 0", options.port, 1, 65535);
   check_bounds("port (0: any)", options.port, 0, 65535);
   if (options.command.empty()) throw ConfigError("there is no command to launch");
 }
@@ -129,67 +120,33 @@ class Repeats {
   std::vector<std::string> times_;
 };
 
-/// All of the job's ranks on this machine.
-JobStart start_alone(const LaunchOptions& options, int restart) {
+JobStart new_start(const LaunchOptions& options, int restart) {
   return {.restart = restart,
-          .ranks = options.ranks,
-          .servers = options.servers,
-          .local = numbers_from(0, options.ranks, 0, 0),
-          .address = options.address,
-          .port = options.port > 0 ? options.port : free_port(options.address),
+          .port = options.port > 0 ? options.port : free_port(),
           .token = make_job_token()};
 }
 
-/// All starts of the job; `group` is null on the only host.
-int run_starts(const LaunchOptions& options, JobStreams& streams, FirstHost* group) {
+/// All starts of the job.
+int run_starts(const LaunchOptions& options, JobStreams& streams) {
   Repeats repeats;
   for (int restart = 0;; ++restart) {
-    const std::optional<JobStart> start = group == nullptr
-                                              ? std::optional(start_alone(options, restart))
-                                              : group->next_start(restart);
-    if (!start) {
-      const int exit_code = 128 + group->signal();
-      group->end(exit_code);
-      return exit_code;
-    }
-    JobOutcome outcome = JobRun(options, *start, streams, group).watch();
-    if (group != nullptr) group->collect(outcome);
+    const JobOutcome outcome = JobRun(options, new_start(options, restart), streams).watch();
     // The same the next time.
     constexpr int kAnswerNo = 1;
     constexpr int kWrongUsage = 2;
     if (outcome.exit_code == 0 || outcome.exit_code == kAnswerNo ||
-        outcome.exit_code == kWrongUsage || outcome.interrupted ||
-        restart == options.max_restarts) {
-      if (group != nullptr) group->end(outcome.exit_code);
+        outcome.exit_code == kWrongUsage || outcome.interrupted || restart == options.max_restarts)
       return outcome.exit_code;
-    }
     repeats.add(outcome, streams);
     streams.say(fmt::format("restart {} of {}", restart + 1, options.max_restarts));
   }
-}
-
-/// This host's part of all starts.
-int follow(const LaunchOptions& options, JobStreams& streams) {
-  OtherHost group(options, streams);
-  for (;;) {
-    const OtherHost::Order order = group.next();
-    if (!order.start) return order.exit_code;
-    group.tell_ended(JobRun(options, *order.start, streams, &group).watch());
-  }
-}
-
-int run(const LaunchOptions& options, JobStreams& streams) {
-  if (options.hosts == 1) return run_starts(options, streams, nullptr);
-  if (options.host > 0) return follow(options, streams);
-  FirstHost group(options, streams);
-  return run_starts(options, streams, &group);
 }
 
 }  // namespace
 
 int launch(const LaunchOptions& options) {
   check(options);
-  if (options.port > 0 && options.hosts == 1) check_port_is_free(options.address, options.port);
+  if (options.port > 0) check_port_is_free(options.port);
   if (!options.log_dir.empty()) make_log_dir(options.log_dir);
   open_standard_streams();
   const OpenFiles open_files(options.ranks);
@@ -197,7 +154,7 @@ int launch(const LaunchOptions& options) {
   OutputQueue output(STDOUT_FILENO);
   OutputQueue error(STDERR_FILENO);
   JobStreams streams{signals, output, error, open_files.of_ranks()};
-  const int exit_code = run(options, streams);
+  const int exit_code = run_starts(options, streams);
   write_rest(streams);
   return exit_code;
 }

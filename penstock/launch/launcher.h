@@ -14,9 +14,6 @@ namespace penstock::launch {
 /// Runs the job and returns its exit code: 0 when all ranks ended with 0, otherwise that of the
 /// rank that failed first (128 + n for signal n). Blocks until all ranks have ended.
 ///
-/// With several hosts each has such a call with its own `host` and the same address, port, hosts
-/// and secret; that of host 0 waits for the others (first_host.h).
-///
 /// Each rank is a process group of its own, reads /dev/null, and has RANK, WORLD_SIZE, LOCAL_RANK,
 /// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, PENSTOCK_JOB_TOKEN, PENSTOCK_RESTART and
 /// PENSTOCK_FAILURE_PIPE in its environment (job_environment.h). Rank 0's output passes through

@@ -18,7 +18,7 @@
 
 namespace penstock::net::testing_nodes {
 
-inline uint16_t free_port() { return static_cast<uint16_t>(launch::free_port("127.0.0.1")); }
+inline uint16_t free_port() { return static_cast<uint16_t>(launch::free_port()); }
 
 inline CondVar::Deadline soon(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   return std::chrono::steady_clock::now() + timeout;

@@ -326,12 +326,6 @@ useless --staleness "the plan's replicas wait for each other (--sync ordered)" \
   launch -n 2 -- train $common --strategy dp --staleness 2
 run 0 launch -n 2 -- train $common --strategy dp --silence 5 --patience 20 --fabric tcp
 grep '^warning: .* has no effect' err && fail "options that have an effect: $(cat err)"
-run 3 launch -n 1 --hosts 2 --host 1 --port 1 --rejoin 0.1 --max-restarts 2 --min-ranks 1 \
-  -- train $common
-for option in max-restarts min-ranks; do
-  grep -q "warning: --$option has no effect on host 1: the launch of host 0 has its own" err ||
-    fail "no warning of --$option: $(cat err)"
-done
 
 # Variables of two launchers that contradict each other are used in a known order, and said.
 RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 run 0 train $common \

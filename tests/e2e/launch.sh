@@ -16,7 +16,7 @@ refused "--grace: expected a number, found nan" \
   launch -n 2 --grace nan -- $quick
 refused "--grace must lie between" launch -n 2 --grace -1 -- $quick
 refused "unknown option '--nonsense'" launch -n 2 --nonsense -- $quick
-refused "is not an address of this machine" launch -n 2 --address 192.0.2.1 -- $quick
+refused "unknown option '--hosts'" launch -n 2 --hosts 2 -- $quick
 refused "cannot make the folder '/dev/null/logs' for logs" \
   launch -n 2 --log-dir /dev/null/logs -- $quick
 

@@ -35,15 +35,12 @@ Rank 0's output is shown as it is, lines of the others come on standard error af
 After a failure the other ranks are ended, too, and with --max-restarts all are started again.
 Exit code: 0 when all ranks ended with 0, or that of the rank that failed first (128 + n for signal
 n). SIGINT and SIGTERM go to all ranks; the second one kills them. docs/launching.md has the
-variables that ranks get, and the other launchers.)";
-
-constexpr size_t kMostSecretBytes = 256;
+variables that ranks get, and the launchers of jobs on several machines.)";
 
 struct Options {
   launch::LaunchOptions launch;
   std::string log_dir;
   double grace_s = 20;
-  double rejoin_s = 60;
 };
 
 std::chrono::milliseconds checked_time(const char* option, double seconds) {
@@ -54,34 +51,7 @@ std::chrono::milliseconds checked_time(const char* option, double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-/// What concerns several hosts.
-void check_hosts(const Options& options, const CLI::App& app) {
-  const launch::LaunchOptions& launch = options.launch;
-  if (launch.hosts == 1) {
-    for (const char* option : {"--host", "--min-ranks", "--rejoin"}) {
-      if (!app.get_option(option)->empty())
-        throw ConfigError(
-            fmt::format("{} is for a job on several hosts: --hosts is missing", option));
-    }
-    return;
-  }
-  if (launch.host >= launch.hosts)
-    throw ConfigError(fmt::format("--host must lie between 0 and {} (--hosts {}), found {}",
-                                  launch.hosts - 1, launch.hosts, launch.host));
-  if (app.get_option("--host")->empty())
-    throw ConfigError("--hosts needs --host: the number of this one, from 0");
-  if (launch.port == 0)
-    throw ConfigError("--hosts needs --port, at which the launch of host 0 listens");
-}
-
-/// The same command on every host is no mistake, so these are not refused.
-void warn_of_useless(const Options& options, const CLI::App& app) {
-  for (const char* option : {"--max-restarts", "--min-ranks"}) {
-    if (options.launch.host == 0 || app.get_option(option)->empty()) continue;
-    std::cerr << fmt::format(
-        "warning: {} has no effect on host {}: the launch of host 0 has its own\n", option,
-        options.launch.host);
-  }
+void warn_of_useless(const Options& options) {
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (servers != nullptr && std::string_view(servers) != "0") {
     std::cerr << fmt::format(
@@ -146,14 +116,7 @@ int run(Options& options, const CLI::App& app, const std::vector<std::string>& e
   if (options.launch.servers > 0 && words.front() == "profile")
     throw ConfigError("--servers: expected train or probe, 'profile' has no use for them");
   check_not_a_rank();
-  check_hosts(options, app);
   options.launch.grace = checked_time("--grace", options.grace_s);
-  options.launch.rejoin = checked_time("--rejoin", options.rejoin_s);
-  if (const char* secret = std::getenv("PENSTOCK_JOB_TOKEN")) options.launch.secret = secret;
-  if (options.launch.secret.size() > kMostSecretBytes)
-    throw ConfigError(
-        fmt::format("environment variable PENSTOCK_JOB_TOKEN: expected at most {} bytes, found {}",
-                    kMostSecretBytes, options.launch.secret.size()));
   options.launch.log_dir = options.log_dir;
   options.launch.ranks += options.launch.servers;
   if (has_ranks(words.front())) {
@@ -161,7 +124,7 @@ int run(Options& options, const CLI::App& app, const std::vector<std::string>& e
     if (const int code = refuses(words); code != kExitYes) return code;
     options.launch.command = {"/proc/self/exe"};
   }
-  warn_of_useless(options, app);
+  warn_of_useless(options);
   options.launch.command.insert(options.launch.command.end(), words.begin(), words.end());
   return launch::launch(options.launch);
 }
@@ -194,31 +157,11 @@ Command launch_command(CLI::App& parent, std::vector<std::string> words, Refuses
          "no) or 2 (wrong usage), nor after a signal to the launcher")
       ->capture_default_str()
       ->check(CLI::Range(0, launch::kMostLaunchRestarts));
-  app->add_option("--hosts", options->launch.hosts,
-                  "Machines of the job, each with a `penstock launch` of its own, with the same "
-                  "--hosts, --address and --port")
-      ->capture_default_str()
-      ->check(CLI::Range(1, launch::kMostHosts));
-  app->add_option("--host", options->launch.host,
-                  "Number of this machine, from 0; rank 0 runs on number 0")
-      ->check(CLI::Range(0, launch::kMostHosts - 1));
-  app->add_option("--min-ranks", options->launch.min_ranks,
-                  "Start with at least this many ranks that train when hosts are missing (default: "
-                  "only with all)")
-      ->check(CLI::Range(1, launch::kMaxJobRanks));
-  app->add_option("--rejoin", options->rejoin_s,
-                  "Seconds that host 0 waits for the launches of other hosts before a start, and "
-                  "they for host 0; then a host is left out")
-      ->capture_default_str();
   app->add_option("--log-dir", options->log_dir,
                   "Folder where each rank's output goes into a file of its own, rank_K.log; rank "
                   "0's is shown as well, though no longer as on a terminal");
-  app->add_option("--address", options->launch.address,
-                  "Address of this machine, or of host 0, at which rank 0 is to listen")
-      ->capture_default_str();
   app->add_option("--port", options->launch.port,
-                  "Port at which rank 0 is to listen (default: a free one); with --hosts that at "
-                  "which the launch of host 0 listens")
+                  "Port at which rank 0 is to listen (default: a free one)")
       ->check(CLI::Range(1, 65535));
   app->add_option("--grace", options->grace_s,
                   "Seconds that the other ranks have after a failure to notice it and report; then "

@@ -22,7 +22,7 @@ std::vector<std::unique_ptr<World>> make_ranks(const std::vector<int>& rank_of_w
                                                const std::vector<int>& host_of_rank, SetUp set_up,
                                                std::vector<at::Device> device_of_worker = {}) {
   options.ranks = 1 + *std::max_element(rank_of_worker.begin(), rank_of_worker.end()) + servers;
-  options.port = static_cast<uint16_t>(launch::free_port("127.0.0.1"));
+  options.port = static_cast<uint16_t>(launch::free_port());
   std::vector<std::unique_ptr<World>> worlds(static_cast<size_t>(options.ranks));
   std::vector<std::jthread> ranks;
   for (int r = 0; r < options.ranks; ++r) {
