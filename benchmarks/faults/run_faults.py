@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Training under random faults: ranks are killed (SIGKILL) and stopped (SIGSTOP) at random times,
-by seed. `penstock launch` starts the job again each time. Checked after every fault: it is noticed in time and the job starts
-again; after every job: exit code 0, the weights of a training that nothing disturbed, byte for
-byte, and no process left.
+by seed. `penstock launch` starts the job again each time. Checked after every fault: it is noticed
+in time and the job starts again; after every job: exit code 0, the weights of a training that
+nothing disturbed, byte for byte, and no process left.
 
     run_faults.py --penstock build/release/penstock --faults 200 --seed 1 --json faults.json
 

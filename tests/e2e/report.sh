@@ -24,7 +24,7 @@ run 0 report --plan plan.json --trace measured.json --history run.json -o both.h
 grep -q '"source":"predicted"' out && grep -q '"source":"measured"' out ||
   fail "the lanes are not predicted and measured: $(cat out)"
 for part in 'Largest differences, measured against predicted' 'samples/s, measured' \
-  '<polyline class="curve' 'Accuracy'; do
+  '"points":\[\[' 'Accuracy'; do
   grep -q "$part" both.html || fail "the page with a trace and a history lacks $part"
 done
 # The history says 1f1b, the plan 1f1b-flush; nothing is said of one that fits, or does not say.

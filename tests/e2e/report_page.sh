@@ -57,6 +57,7 @@ expect drawn "$actions"
 expect wrong 0
 expect disorder 0
 expect curves 5
+expect points 126
 expect strategies 2
 expect slowest 2
 expect peak "$(grep -o '"peak_memory_bytes":[0-9]*' simulated.json | cut -d: -f2)"
@@ -81,10 +82,11 @@ tips() {  # tips PAGE
   const marks = document.documentElement.dataset, tooltip = document.getElementById("tooltip");
   while (marks.state !== "ready") await new Promise((done) => setTimeout(done, 20));
   for (const figure of document.querySelectorAll("figure.chart")) {
-    const svg = figure.querySelector("svg"), frame = svg.getBoundingClientRect(), said = new Set();
+    const canvas = figure.querySelector("canvas"), frame = canvas.getBoundingClientRect();
+    const said = new Set();
     for (let k = 0; k <= 500; ++k) {
       const place = {clientX: frame.left + frame.width * k / 500, clientY: frame.top + 20};
-      svg.dispatchEvent(new PointerEvent("pointermove", place));
+      canvas.dispatchEvent(new PointerEvent("pointermove", place));
       const rows = [...tooltip.children].map((row) => [...row.childNodes]);
       said.add(rows.map((row) => row.map((part) => part.textContent).join("=")).join(";"));
     }

@@ -16,7 +16,8 @@ class LivePage {
   constructor() {
     this.tooltip = new Tooltip(document.getElementById("tooltip"));
     this.view = new StreamView(this.tooltip);
-    this.lanes = new Lanes(document.getElementById("lanes"), document.getElementById("span"));
+    this.lanes =
+        new StreamTimeline(document.getElementById("lanes"), document.getElementById("span"));
     this.pictures = [new PictureView("input", "Input"), new PictureView("output", "Output")];
     this.polls = 0;
     this.connection = "connecting";
@@ -148,7 +149,7 @@ class LivePage {
       changes: this.view.changes,
       blocks: this.lanes.drawn,
       ticks: this.lanes.ticks,
-      lanes: this.lanes.workers.length,
+      lanes: this.lanes.workers,
       curves: this.view.charts.map((chart) => chart.drawn).join(" "),
       pictures: this.pictures.map((picture) => picture.drawn).join(" "),
       errors: scriptErrors,

@@ -7,7 +7,32 @@ const rateText = (value) => value >= 99.95 ? value.toFixed(0) : value.toFixed(1)
 const lossText = (value) => value !== 0 && Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5 ?
     value.toExponential(2) :
     value.toPrecision(4);
-const axisText = (value) => String(Number(value.toPrecision(3)));
+
+function timeText(ns) {
+  const seconds = Math.max(0, Math.floor(ns / 1e9));
+  const two = (value) => String(value).padStart(2, "0");
+  const minutes = `${Math.floor(seconds / 60) % 60}`;
+  return seconds < 3600 ? `${minutes}:${two(seconds % 60)}` :
+                          `${Math.floor(seconds / 3600)}:${two(minutes)}:${two(seconds % 60)}`;
+}
+
+// Series: [{name, of: (point, before, state) => value, dashed}], over the time since the stream
+// began.
+function historyChart(parent, tooltip, title, series, text, from = 0) {
+  const middle = (first, last) => [first, (first + last) / 2, last];
+  return new Chart(
+      parent, {
+        title,
+        series,
+        text,
+        label: text,
+        xName: timeText,
+        xTicks: (first, last) => middle(first, last).map((time) => [time, timeText(time)]),
+        from,
+        reach: 0
+      },
+      tooltip);
+}
 
 // Frames per second between two points of the history.
 function droppedRate(point, before) {
@@ -21,21 +46,21 @@ class StreamView {
     const charts = document.getElementById("charts");
     const of = (key) => (point) => point[key];
     this.charts = [
-      new Chart(charts, "Loss", [{name: "loss", of: of("loss")}], axisText, tooltip, null),
-      new Chart(
-          charts, "Frames per second",
+      historyChart(charts, tooltip, "Loss", [{name: "loss", of: of("loss")}], axisText, null),
+      historyChart(
+          charts, tooltip, "Frames per second",
           [
             {name: "processed", of: of("fps")}, {name: "dropped", of: droppedRate},
             {name: "wanted", of: (point, before, state) => state.wanted_fps, dashed: true}
           ],
-          axisText, tooltip),
-      new Chart(
-          charts, "Latency",
+          axisText),
+      historyChart(
+          charts, tooltip, "Latency",
           [
             {name: "median", of: of("latency_p50_ns")},
             {name: "99th percentile", of: of("latency_p99_ns")}
           ],
-          (ns) => ns === 0 ? "0" : durationText(ns).replace(/\.0+ /, " "), tooltip),
+          (ns) => ns === 0 ? "0" : durationText(ns).replace(/\.0+ /, " ")),
     ];
     this.rows = [];
     this.changes = 0;
@@ -62,8 +87,13 @@ class StreamView {
     ];
     this.set("about", about.filter(Boolean).join(" \u00b7 "));
     this.numbers(state);
-    const history = Array.isArray(state.history) ? state.history : [];
-    for (const chart of this.charts) chart.show(history, state);
+    const history = (Array.isArray(state.history) ? state.history : [])
+                        .filter((point) => point && isNumber(point.time_ns));
+    for (const chart of this.charts) {
+      chart.show(chart.look.series.map(
+          ({of}) => history.map(
+              (point, index) => [point.time_ns, of(point, history[index - 1], state)])));
+    }
     this.stages(Array.isArray(state.stages) ? state.stages : []);
   }
 

@@ -1,15 +1,16 @@
-// Line charts of a training run as inline SVG; page/curves.js shows the numbers under the pointer,
-// which it finds beside each curve as they are: those of the shapes are rounded to pixels. Internal
-// to the reports.
+// Line charts of a training run as data, which page/chart.js draws. Internal to the reports.
 //
 //   CurveChart chart("Loss", "step");
 //   chart.add("training loss", xs, ys);
-//   page += chart.to_string();   // nothing when no curve has a point
+//   if (chart.num_curves() > 0) charts.push_back(chart.to_json());
 #pragma once
 
+#include <cstddef>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
+
+#include "penstock/util/json.h"
 
 namespace penstock::report {
 
@@ -21,15 +22,14 @@ class CurveChart {
       : title_(std::move(title)), x_name_(std::move(x_name)), unit_(unit) {}
 
   /// Points that are not finite are gaps: no line leads across one. At most about 1,500 points are
-  /// drawn: of each stretch the lowest and the highest, so that spikes stay. A curve without points
+  /// kept: of each stretch the lowest and the highest, so that spikes stay. A curve without points
   /// is left out.
   void add(std::string name, const std::vector<double>& xs, const std::vector<double>& ys);
   size_t num_curves() const { return curves_.size(); }
-  /// A `<figure>` with a `<g>` per curve, named in data-name, with "x,y x,y" of all points drawn in
-  /// data-points; in it one `<polyline class="curve">` per unbroken stretch, or a mark where that
-  /// is a single point. The figure's data-reach is how far in x two curves' points of the same
-  /// stretch may lie apart; 0 when every point is drawn.
-  std::string to_string() const;
+  /// {title, x, percent, reach, curves: [{name, points: [[x, y], null, ...]}]}: null where a gap
+  /// is; `reach` is how far in x two curves' points of the same stretch may lie apart, 0 when every
+  /// point is there. Numbers have six digits, steps all of theirs.
+  Json to_json() const;
 
  private:
   struct Point {
@@ -41,9 +41,6 @@ class CurveChart {
     std::vector<Point> points;
   };
   static std::vector<Point> thinned(const std::vector<double>& xs, const std::vector<double>& ys);
-  /// The <g>; px and py turn a point's numbers into places.
-  template <class Px, class Py>
-  static std::string drawn(const Curve& curve, size_t index, const Px& px, const Py& py);
 
   std::string title_;
   std::string x_name_;

@@ -127,18 +127,6 @@ function stagesOfWorkers(lanes, workers) {
   return result;
 }
 
-// The first index in [from, to) whose value is above `value`; `to` where there is none.
-function firstAbove(values, from, to, value) {
-  while (from < to) {
-    const middle = (from + to) >> 1;
-    if (values[middle] > value)
-      to = middle;
-    else
-      from = middle + 1;
-  }
-  return from;
-}
-
 // The same action in another lane: most often at the same place of the worker's list.
 function counterpart(lane, k, worker, other) {
   const same = (j) => other.op[j] === lane.op[k] && other.stage[j] === lane.stage[k] &&

@@ -86,7 +86,7 @@ std::string page_title(const plan::Plan& plan) {
                      to_string(plan.strategy), short_config(plan.config(), 40));
 }
 
-Json page_data(const ReportInput& input, const PlanView& view, LaneData& data) {
+Json page_data(const ReportInput& input, const PlanView& view, LaneData& data, Json charts) {
   Json stages = Json::array();
   if (!input.timelines.empty()) {
     std::vector<int64_t> input_bytes(input.plan.stages.size());
@@ -109,6 +109,7 @@ Json page_data(const ReportInput& input, const PlanView& view, LaneData& data) {
   document["slowest_stages"] = view.bottleneck.kind == Bottleneck::Kind::Stage
                                    ? std::vector{view.bottleneck.index}
                                    : view.bottleneck.stages;
+  document["charts"] = std::move(charts);
   document["memory_limit_bytes"] = view.least_memory_limit_bytes;
   return document;
 }
@@ -123,7 +124,7 @@ std::string head(const std::string& title) {
       "id=\"theme\" title=\"light or "
       "dark\">Dark</button>"
       "</header>\n<div id=\"trouble\" hidden></div>\n<noscript><p class=\"accent\">This page's "
-      "script is switched off: it draws timelines.</p></noscript>\n",
+      "script is switched off: it draws timelines and curves.</p></noscript>\n",
       script_hash(), escaped(title), page_style());
 }
 
@@ -157,6 +158,7 @@ std::string html_report(const ReportInput& input) {
   for (size_t row = input.timelines.size(); row < timelines.size(); ++row)
     data.header["lanes"][row]["sums"] = true;
 
+  const Json charts = history_charts(input);
   std::string page = head(page_title(plan));
   page += html_paragraph("muted", fmt::format("{}, weights {}, {} of {} per step",
                                               plural(plan.num_workers(), "worker"), plan.weights,
@@ -170,12 +172,12 @@ std::string html_report(const ReportInput& input) {
   if (const std::string note = history_note(input); !note.empty())
     page += html_paragraph("accent", note);
   page += key_numbers_section(input, view) + timeline_section(input) + memory_section(input) +
-          differences_section(input) + history_section(input);
+          differences_section(input) + history_section(input, charts);
   page += plan_section(view) + strategies_section(view) + changes_section(input.changes) +
           notes_section(plan);
   page += "<div id=\"tooltip\" hidden></div>\n";
   page += fmt::format("<script type=\"application/json\" id=\"data\">{}</script>\n",
-                      script_json(page_data(input, view, data)));
+                      script_json(page_data(input, view, data, charts)));
   page += fmt::format("<script type=\"text/plain\" id=\"actions\">{}</script>\n",
                       base64(deflated(data.bytes)));
   return page + fmt::format("<script>{}</script>\n</body>\n</html>\n", page_script());

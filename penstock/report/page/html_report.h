@@ -42,9 +42,9 @@ std::string too_large_to_draw(const std::vector<schedule::Timeline>& timelines);
 
 /// A self-contained HTML page: no network, no library; light or dark as the viewer prefers, with a
 /// switch. Names are escaped, and its content security policy admits the page's own script only.
-/// The timeline is drawn by script; key numbers, tables, the plan's picture and the curves need
-/// none. docs/reports.md says how to read it. Throws ConfigError above the limits and for timelines
-/// that name stages which the plan lacks. O(actions log actions).
+/// Timeline and curves are drawn by script; key numbers, tables and the plan's picture need none.
+/// docs/reports.md says how to read it. Throws ConfigError above the limits and for timelines that
+/// name stages which the plan lacks. O(actions log actions).
 std::string html_report(const ReportInput& input);
 
 }  // namespace penstock::report

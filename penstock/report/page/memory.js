@@ -103,8 +103,9 @@ function memoryCourse(model, lane, worker) {
 
 // A chart below the timeline with the same time axis: step lines, stacked or one per worker.
 class StepChart extends Drawing {
-  constructor(canvas, view, format) {
+  constructor(canvas, view, format, left) {
     super(canvas);
+    this.left = left;
     this.view = view;
     this.format = format;
     this.layers = [];
@@ -130,7 +131,7 @@ class StepChart extends Drawing {
     const style = getComputedStyle(document.documentElement);
     pen.fillStyle = style.getPropertyValue("--panel");
     pen.fillRect(0, 0, width, height);
-    const left = kGutter, right = width - 8, top = 8, bottom = height - 6;
+    const left = this.left, right = width - 8, top = 8, bottom = height - 6;
     const most = this.limit * 1.06;
     const yOf = (value) => bottom - (bottom - top) * value / most;
     this.drawGrid(pen, style, left, right, yOf);

@@ -28,8 +28,7 @@ function actionLines(model, hover) {
   const lines = [`${actionName(model, lane, k)} on worker ${hover.worker}`];
   const stage = model.stages[lane.stage[k]];
   lines.push([`stage ${lane.stage[k]}`, stage ? stage.layers : ""]);
-  const batch =
-      kOfMicroBatch.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
+  const batch = kOfMicroBatch.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
   lines.push([
     batch + `mini-batch ${lane.mini[k]}`,
     lane.version[k] < 0 ? "" :
@@ -61,6 +60,31 @@ function actionLines(model, hover) {
   return lines;
 }
 
+// Of the training run: {title, x: "step", percent, reach, curves: [{name, points}]}.
+function trainingChart(given, tooltip) {
+  const [factor, unit] = given.percent ? [100, " %"] : [1, ""];
+  const values = given.curves.flatMap((curve) => curve.points.filter(Boolean).map(([, y]) => y));
+  const least = values.reduce((a, b) => Math.min(a, b)),
+        most = values.reduce((a, b) => Math.max(a, b));
+  const chart = new Chart(
+      document.getElementById("charts"), {
+        title: given.title,
+        series: given.curves,
+        text: (y) => given.percent ? (100 * y).toFixed(2) + " %" : y.toPrecision(4),
+        label: (y) => axisText(factor * y) + unit,
+        xName: (x) => `${given.x} ${x}`,
+        xTicks: (first, last) => last > first ?
+            roundTicks(first, last, Math.min(8, last - first)).map((x) => [x, String(x)]) :
+            [[first, String(first)]],
+        // A curve far from zero need not show it.
+        from: least >= 0 && least < 0.6 * most ? 0 : null,
+        reach: given.reach
+      },
+      tooltip);
+  chart.show(given.curves.map((curve) => curve.points));
+  return chart;
+}
+
 class Page {
   constructor(header, lanes) {
     const ops = header.ops;
@@ -78,9 +102,8 @@ class Page {
     this.model.slowest = this.model.stagesOfWorker.map(
         (stages) => slowest.length > 0 && slowest.every((stage) => stages.includes(stage)));
     this.tooltip = new Tooltip(document.getElementById("tooltip"));
+    this.charts = header.charts.map((chart) => trainingChart(chart, this.tooltip));
     if (lanes.length) this.buildTimeline();
-    for (const figure of document.querySelectorAll("figure.chart"))
-      attachCurveReader(figure, this.tooltip);
     this.theme = new Theme(document.getElementById("theme"), () => this.recolour());
     this.recolour();
     window.addEventListener("resize", () => this.redraw());
@@ -90,9 +113,11 @@ class Page {
     const span = Math.max(...this.model.lanes.map((lane) => lane.makespan));
     const tick = Math.max(...this.model.lanes.map((lane) => lane.tick));
     this.view = new View(span, 20 * tick);
-    this.timeline = new Timeline(document.getElementById("timeline"), this.model, this.view);
-    this.memory = new StepChart(document.getElementById("memory"), this.view, bytesText);
-    this.versions = new StepChart(document.getElementById("versions"), this.view, countText);
+    this.timeline = new RunTimeline(document.getElementById("timeline"), this.model, this.view);
+    this.memory = new StepChart(
+        document.getElementById("memory"), this.view, bytesText, this.timeline.gutter);
+    this.versions = new StepChart(
+        document.getElementById("versions"), this.view, countText, this.timeline.gutter);
     this.view.listeners.push(() => this.redraw());
     this.courses = this.model.lanes.map(
         (lane) => Array.from(
@@ -209,6 +234,7 @@ class Page {
   }
 
   redraw() {
+    for (const chart of this.charts) chart.request();
     if (!this.timeline) return;
     this.timeline.request();
     this.memory.request();
@@ -244,7 +270,9 @@ class Page {
       result.disorder =
           this.model.lanes.reduce((sum, lane) => sum + disorderOf(lane, this.model.workers), 0);
     }
-    result.curves = document.querySelectorAll("polyline.curve").length;
+    for (const chart of this.charts) chart.draw();
+    result.curves = this.charts.reduce((sum, chart) => sum + chart.look.series.length, 0);
+    result.points = this.charts.reduce((sum, chart) => sum + chart.drawn, 0);
     result.rows = document.querySelectorAll("#differences tbody tr").length;
     result.strategies = document.querySelectorAll("#strategies tbody tr").length;
     return result;

@@ -184,8 +184,8 @@ std::string differences_section(const ReportInput& input) {
          "<div id=\"differences\">" + table.html() + "</div>\n";
 }
 
-std::string history_section(const ReportInput& input) {
-  if (!input.history) return "";
+Json history_charts(const ReportInput& input) {
+  if (!input.history) return Json::array();
   const auto& steps = input.history->steps;
   const auto& epochs = input.history->epochs;
   const std::vector<double> at_step = column(steps, [](const HistoryStep& s) { return s.step; });
@@ -207,12 +207,19 @@ std::string history_section(const ReportInput& input) {
   CurveChart norm("Gradient norm", "step");
   norm.add("gradient norm", at_step,
            column(steps, [](const HistoryStep& s) { return s.grad_norm; }));
-  const std::string charts = loss.to_string() + accuracy.to_string() + rate.to_string() +
-                             norm.to_string() +
-                             (loss.num_curves() == 0 ? epoch_loss.to_string() : "");
+  Json charts = Json::array();
+  for (const CurveChart* chart : {&loss, &accuracy, &rate, &norm, &epoch_loss}) {
+    if (chart->num_curves() == 0 || (chart == &epoch_loss && loss.num_curves() > 0)) continue;
+    charts.push_back(chart->to_json());
+  }
+  return charts;
+}
+
+std::string history_section(const ReportInput& input, const Json& charts) {
+  if (!input.history) return "";
   if (charts.empty())
     return "<h2>Training</h2>\n" + html_paragraph("muted", "The history holds no finite number.");
-  return "<h2>Training</h2>\n<div class=\"charts\">\n" + charts + "</div>\n";
+  return "<h2>Training</h2>\n<div class=\"charts\" id=\"charts\"></div>\n";
 }
 
 }  // namespace penstock::report

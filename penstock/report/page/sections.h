@@ -8,6 +8,7 @@
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/plan/plan_view.h"
 #include "penstock/schedule/timeline.h"
+#include "penstock/util/json.h"
 
 namespace penstock::report {
 
@@ -21,7 +22,9 @@ std::string notes_section(const plan::Plan& plan);
 std::string timeline_section(const ReportInput& input);
 std::string memory_section(const ReportInput& input);
 std::string differences_section(const ReportInput& input);
-std::string history_section(const ReportInput& input);
+/// The charts of the training run, as CurveChart::to_json() writes them: [] where there is none.
+Json history_charts(const ReportInput& input);
+std::string history_section(const ReportInput& input, const Json& charts);
 
 /// Rows below the timelines, of those that have sums which travel while workers compute.
 std::vector<schedule::Timeline> rows_of_sums(const ReportInput& input);

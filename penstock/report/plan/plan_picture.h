@@ -17,7 +17,7 @@ inline constexpr double kPictureMargin = 24;
 inline constexpr double kPictureContent = kPictureWidth - 2 * kPictureMargin;
 
 /// Plans of more stages have no cards: the page's table lists their stages.
-inline constexpr size_t kMostCards = 64;
+inline constexpr size_t kMostCards = 32;
 
 /// A self-contained SVG document: stages with layers, time, memory and replicas, links with bytes
 /// and time, where the stages run, the slowest part marked. Light or dark as the viewer prefers.

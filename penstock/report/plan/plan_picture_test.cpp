@@ -1,3 +1,5 @@
+#include "penstock/report/plan/plan_picture.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -166,7 +168,7 @@ TEST(PlanPicture, CardsDoNotOverlap) {
 }
 
 TEST(PlanPicture, VeryManyStagesHaveNoCardsAndVeryManyWorkersNoBoxes) {
-  EXPECT_TRUE(contains(texts(drawn(chain_plan(64, 1)), "pp-name"), "stage 63"));
+  EXPECT_TRUE(contains(texts(drawn(chain_plan(32, 1)), "pp-name"), "stage 31"));
   const std::vector<XmlElement> elements = drawn(chain_plan(3000, 1));
   EXPECT_EQ(count(elements, "pp-card") + count(elements, "pp-hot"), 0);
   EXPECT_EQ(count(elements, "pp-frame"), 0);
