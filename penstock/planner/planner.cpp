@@ -35,8 +35,10 @@ void check_supports(Strategy strategy, WeightPolicy policy) {
 Strategy pipeline_with(const std::string& weights) {
   if (weights.empty()) return Strategy::OneFOneB;
   const WeightPolicy policy = plan::parse_weight_policy(weights);
-  if (policy == WeightPolicy::Flush) return Strategy::OneFOneBFlush;
-  return policy == WeightPolicy::TwoBuffered ? Strategy::TwoBuffered : Strategy::OneFOneB;
+  for (const Strategy strategy : {Strategy::OneFOneBFlush, Strategy::TwoBuffered}) {
+    if (supports(strategy, policy)) return strategy;
+  }
+  return Strategy::OneFOneB;
 }
 
 // Options that only some strategies have.

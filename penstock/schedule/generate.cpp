@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/generators/generator.h"
 #include "penstock/schedule/placement.h"
 #include "penstock/schedule/worker_table.h"
@@ -108,7 +109,7 @@ int64_t default_accumulate(Strategy strategy, const ScheduleShape& shape) {
       throw ConfigError(fmt::format("a stage has {} replicas, expected at least 1", count));
   }
   std::optional<int64_t> accumulate = common_multiple(shape.replicas);
-  if (accumulate && default_policy(strategy) == WeightPolicy::TwoBuffered)
+  if (accumulate && traits(default_policy(strategy)).fills_pipeline)
     accumulate = checked_mul(ceil_div(pipeline_depth(shape), *accumulate), *accumulate);
   if (!accumulate)
     throw ConfigError(

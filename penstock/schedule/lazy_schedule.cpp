@@ -67,16 +67,12 @@ LazySchedule::LazySchedule(Strategy strategy, const ScheduleShape& shape,
     pattern.first_target = static_cast<uint32_t>(peers_.size());
     peers_.insert(peers_.end(), neighbours_.targets[s].begin(), neighbours_.targets[s].end());
     pattern.end_target = static_cast<uint32_t>(peers_.size());
-    if (!traits(strategy).trains) {
-      pattern.delays = {kUnbounded, kUnbounded};
-    } else if (shape.policy == WeightPolicy::TwoBuffered) {
-      pattern.delays = {shape.accumulate, shape.accumulate};
-    } else if (shape.policy == WeightPolicy::Stash) {
-      pattern.delays = {in_flight(s), in_flight(s)};
-    } else if (shape.policy == WeightPolicy::VerticalSync) {
-      pattern.delays = {in_flight(0), in_flight(0)};
-    } else if (plan::backward_reads_newest(shape.policy)) {
-      pattern.delays = {in_flight(s), 0};
+    pattern.delays = {kUnbounded, kUnbounded};
+    if (traits(strategy).trains) {
+      pattern.delays = traits(shape.policy)
+                           .delays({.step = shape.accumulate,
+                                    .ahead = in_flight(s),
+                                    .ahead_at_input = in_flight(0)});
     }
     patterns_.push_back(pattern);
   }
@@ -95,7 +91,7 @@ LazySchedule::Cursor LazySchedule::cursor(WorkerId worker) const {
                      ? 0
                      : ceil_div(shape_.micro_batches - cursor.replica, replicas);
   cursor.segment_end = segment_end(cursor);
-  if (shape_.policy != WeightPolicy::Flush) {
+  if (!traits(shape_.policy).drains) {
     const int64_t depth = patterns_[stage.index()].depth;
     cursor.first_position = cursor.count >= depth ? depth - 1 : cursor.count;
   }

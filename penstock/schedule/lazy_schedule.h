@@ -21,6 +21,7 @@
 #include <limits>
 #include <vector>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/action.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/neighbours.h"
@@ -85,17 +86,10 @@ class LazySchedule {
   std::vector<Action> list(WorkerId worker) const;
 
  private:
-  /// Which version a stage uses for a micro-batch, forward and backward: max(0, b - delay) /
-  /// accumulate.
-  struct Delays {
-    int64_t forward = 0;
-    int64_t backward = 0;
-  };
-
   /// What all workers of one stage share.
   struct StagePattern {
     int64_t depth = 1;  ///< micro-batches in flight
-    Delays delays;
+    plan::VersionDelays delays;
     int32_t replicas = 1;
     bool recomputes = false;
     uint32_t first_source = 0;  ///< in peers_; its targets follow its sources

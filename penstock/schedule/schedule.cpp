@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 
@@ -45,7 +46,7 @@ void validate_workers(const ScheduleShape& shape, int64_t num_replicas) {
       if (last == s)
         throw ConfigError(
             fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
-      if (last >= 0 && shape.policy != WeightPolicy::Flush) {
+      if (last >= 0 && !traits(shape.policy).drains) {
         throw ConfigError(
             fmt::format("worker {} holds stages {} and {}: several stages on one worker need "
                         "weight policy flush, found {}",
@@ -73,11 +74,11 @@ void validate_offload(const ScheduleShape& shape) {
     if (shape.recomputes(stage))
       throw ConfigError(fmt::format(
           "stage {} recomputes, so it has no activations to move to the memory of the host", s));
-    if (shape.policy == WeightPolicy::Current)
+    if (traits(shape.policy).newest_only)
       throw ConfigError(fmt::format(
-          "stage {} moves activations to the memory of the host, but under policy current it keeps "
-          "one micro-batch",
-          s));
+          "stage {} moves activations to the memory of the host, but under policy {} it keeps one "
+          "micro-batch",
+          s, to_string(shape.policy)));
   }
 }
 
@@ -156,11 +157,11 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
                     "schedule may have",
                     shape.micro_batches, shape.num_stages(), max_actions));
   }
-  if (shape.policy == WeightPolicy::TwoBuffered && shape.accumulate < pipeline_depth(shape)) {
+  if (traits(shape.policy).fills_pipeline && shape.accumulate < pipeline_depth(shape)) {
     throw ConfigError(
-        fmt::format("2bw needs at least as many micro-batches per step as the pipeline is deep: "
+        fmt::format("{} needs at least as many micro-batches per step as the pipeline is deep: "
                     "accumulate is {}, depth is {}",
-                    shape.accumulate, pipeline_depth(shape)));
+                    to_string(shape.policy), shape.accumulate, pipeline_depth(shape)));
   }
 }
 

@@ -4,13 +4,15 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "penstock/plan/weight_rules.h"
+
 namespace penstock::schedule {
 namespace {
 
 /// The steps of mini-batches that end before the worker's first backward are placed before this
 /// position.
 size_t first_step_position(const std::vector<Action>& compute, WeightPolicy policy, int64_t depth) {
-  if (policy == WeightPolicy::Flush) return 0;
+  if (traits(policy).drains) return 0;
   const auto first_backward = std::find_if(
       compute.begin(), compute.end(), [](const Action& a) { return makes_input_gradients(a.op); });
   const auto warmup = static_cast<size_t>(first_backward - compute.begin());

@@ -7,30 +7,23 @@
 
 namespace penstock::schedule {
 
+using plan::VersionNote;
+
 VersionAssigner::VersionAssigner(const ScheduleShape& shape, bool forward_only)
-    : policy_(shape.policy), forward_only_(forward_only) {
-  if (policy_ == WeightPolicy::Stash || policy_ == WeightPolicy::VerticalSync)
-    used_.resize(static_cast<size_t>(shape.micro_batches));
+    : rule_(traits(shape.policy)), forward_only_(forward_only) {
+  if (rule_.note != VersionNote::None) noted_.resize(static_cast<size_t>(shape.micro_batches));
 }
 
 WeightVersion VersionAssigner::version_of(const Action& action) {
   if (forward_only_) return WeightVersion{0};
-  switch (policy_) {
-    case WeightPolicy::Flush:
-      return WeightVersion{action.mini_batch.value};
-    case WeightPolicy::TwoBuffered:
-      return WeightVersion{std::max<int64_t>(action.mini_batch.value - 1, 0)};
-    case WeightPolicy::Latest:
-    case WeightPolicy::Current:
-      return WeightVersion{steps_before_};
-    case WeightPolicy::Stash:
-    case WeightPolicy::VerticalSync:
-      break;
+  plan::VersionUse use{.mini_batch = action.mini_batch.value, .steps = steps_before_};
+  if (rule_.note != VersionNote::None) {
+    int64_t& noted = noted_[action.micro_batch.index()];
+    const bool notes = rule_.note == VersionNote::OfStage || action.stage.value == 0;
+    if (action.op == Op::Forward && notes) noted = steps_before_;
+    use.noted = noted;
   }
-  int64_t& used = used_[action.micro_batch.index()];
-  if (action.op == Op::Forward && (policy_ == WeightPolicy::Stash || action.stage.value == 0))
-    used = steps_before_;
-  return WeightVersion{used};
+  return WeightVersion{rule_.version(use)};
 }
 
 void VersionAssigner::assign(std::vector<Action>& actions) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/worker_table.h"
 
@@ -23,12 +24,10 @@ class VersionAssigner {
  private:
   WeightVersion version_of(const Action& action);
 
-  WeightPolicy policy_;
+  const plan::WeightPolicyTraits& rule_;
   bool forward_only_;
-  int64_t steps_before_ = 0;  ///< by the current worker, of its only stage; unused under flush
-  /// Stash: the version that the forward of the worker's micro-batch used. Vertical-sync: the
-  /// version that the input stage used.
-  std::vector<int64_t> used_;
+  int64_t steps_before_ = 0;    ///< by the current worker, of its only stage; unused under flush
+  std::vector<int64_t> noted_;  ///< steps before a forward, of micro-batches (plan::VersionNote)
 };
 
 /// A FREE action and the position in the list after which it comes (-1: at the beginning).

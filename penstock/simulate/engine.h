@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/simulate/credits.h"
 #include "penstock/simulate/event_queue.h"
 #include "penstock/simulate/host_moves.h"
@@ -57,7 +58,7 @@ class Engine {
     for (size_t s = 0; s < costs.stages.size(); ++s) {
       stages_.emplace_back(costs.stages[s],
                            source.shape().recomputes(StageId{static_cast<int32_t>(s)}),
-                           source.shape().policy == schedule::WeightPolicy::Current);
+                           traits(source.shape().policy).newest_only);
     }
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));

@@ -10,6 +10,7 @@
 
 #include "penstock/model/device/same_results.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/plan/weight_rules.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/schedule/plan_shape.h"
@@ -106,20 +107,21 @@ int64_t common_groups(const plan::Plan& plan) {
 /// R runs the forward pass with the newest version: the gradient belongs to activations that no
 /// forward pass computed.
 void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) {
-  if (policy == schedule::WeightPolicy::Current) {
-    throw ConfigError(
-        "under weights current a backward pass goes through another micro-batch than its "
-        "gradient's, which no run without stages can replay: expected another weight policy");
+  const plan::WeightPolicyTraits& row = traits(policy);
+  if (row.newest_only) {
+    throw ConfigError(fmt::format(
+        "under weights {} a backward pass goes through another micro-batch than its gradient's, "
+        "which no run without stages can replay: expected another weight policy",
+        row.name));
   }
-  if (policy != schedule::WeightPolicy::Latest) return;
+  if (!row.backward_reads_newest) return;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     if (!plan.stages[s].recompute) continue;
     throw ConfigError(fmt::format(
-        "under weights latest, stage {} recomputes its activations with other weights than its "
-        "forward pass had, "
-        "which no reference run can replay: expected a plan without recomputation, or another "
-        "weight policy",
-        s));
+        "under weights {}, stage {} recomputes its activations with other weights than its "
+        "forward pass had, which no reference run can replay: expected a plan without "
+        "recomputation, or another weight policy",
+        row.name, s));
   }
 }
 
@@ -214,7 +216,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   std::vector<model::Tensors> reference_weights;
   const double tolerance =
       options.plan.precision == Precision::Float32 ? kTolerance : kShortTolerance;
-  if (shape.policy == schedule::WeightPolicy::Flush) {
+  if (traits(shape.policy).drains) {
     check.reference = "one worker with the same micro-batches";
     if (has_several_kinds(options)) check.tolerance = tolerance;
     if (adds_in_another_order(options)) {

@@ -12,7 +12,8 @@
 #   headers    every header has #pragma once
 #   columns    lines of code and documents have at most 100 columns, rows of tables 160
 #   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
-#   strategies nothing but plan/strategy.* compares a strategy by name or goes through them by case
+#   strategies nothing but plan/strategy.* compares a strategy by name or goes through them by case;
+#              the same of weight policies (but for the verifier's own copy) and of optimisers
 #   options    the library speaks of values: no string of penstock/ holds an option of the command
 #              line, but for penstock/options and the files of tests/tidy/option_strings.txt
 #   sentences  no sentence of README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ has more than 35
@@ -189,7 +190,7 @@ check_torch() {
   return "$status"
 }
 
-# The names stand in the rows of plan/strategy.cpp alone.
+# The names stand in the rows of plan/strategy.cpp alone; what a kind is stands in its row.
 check_strategies() {
   local names
   names="$(sed -nE 's/.*\.name = "([^"]+)".*/\1/p' penstock/plan/strategy.cpp | paste -sd '|')"
@@ -205,7 +206,8 @@ check_strategies() {
       sub(/(^|[ \t])\/\/.*/, "", code)
       if (code ~ ("[=!]=[ \t]*" text) || code ~ (text "(sv|s)?[ \t]*[=!]=") ||
           code ~ ("case[ \t]+" text) || code ~ ("strategy[A-Za-z_()]*[.](" parts ")[(]") ||
-          code ~ /case[ \t]+([a-z]+::)*Strategy::/) {
+          code ~ /case[ \t]+([a-z]+::)*(Strategy|OptimizerKind)::/ ||
+          (FILENAME !~ /^penstock\/verify\// && code ~ /case[ \t]+([a-z]+::)*WeightPolicy::/)) {
         printf "%s:%d: %s\n", FILENAME, FNR, $0
         found = 1
       }

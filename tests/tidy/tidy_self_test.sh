@@ -144,6 +144,9 @@ expect offence strategies penstock/util/a.cpp 'if (plan.strategy == "gpipe") ret
 expect offence strategies tools/penstock/a.cpp 'if ("gpipe" != name) return;'
 expect offence strategies penstock/util/a.h '  if (plan.strategy.starts_with("gp")) return;'
 expect offence strategies penstock/util/a.cpp '    case plan::Strategy::GPipe:'
+expect offence strategies penstock/util/a.cpp '    case WeightPolicy::Flush:'
+expect offence strategies tools/penstock/a.cpp '    case model::OptimizerKind::Sgd:'
+expect clean strategies penstock/verify/a.cpp '    case WeightPolicy::Flush:'
 expect clean strategies penstock/util/a.cpp \
   'if (strategy == Strategy::GPipe) text = "gpipe"; // name == "gpipe"\nname == "gpipes";'
 expect clean strategies penstock/util/a.cpp '// strategy == "gpipe"'

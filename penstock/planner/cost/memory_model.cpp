@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/gradient_sets.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 
 namespace penstock::planner {
-
-using plan::WeightPolicy;
 
 int64_t MemoryModel::in_flight(const plan::StrategyTraits& row, int replicas,
                                int64_t workers_from_here) const {
@@ -20,7 +19,7 @@ int64_t MemoryModel::in_flight(const plan::StrategyTraits& row, int replicas,
                         .behind = workers_from_here - replicas,
                         .micro_batches = micro_batches > 0 ? ceil_div(micro_batches, replicas) : 0,
                         .slack = slack,
-                        .newest_only = policy == WeightPolicy::Current,
+                        .newest_only = traits(policy).newest_only,
                         .keep = keep});
 }
 
@@ -33,26 +32,12 @@ int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
 }
 
 int64_t MemoryModel::versions_for(int replicas, int64_t in_flight) const {
-  switch (policy) {
-    case WeightPolicy::Flush:
-    case WeightPolicy::Latest:
-    case WeightPolicy::Current:
-      return 1;
-    case WeightPolicy::TwoBuffered:
-      return 2;
-    case WeightPolicy::VerticalSync:
-      return max_workers;
-    case WeightPolicy::Stash:
-      break;
-  }
-  // Right after a step the other depth - 1 micro-batches in flight are on older versions, one
-  // version per share of a step.
   const int64_t share = micro_batches > 0 ? std::max<int64_t>(1, micro_batches / replicas) : 1;
-  return ceil_div(in_flight - 1, share) + 1;
+  return traits(policy).versions({.in_flight = in_flight, .share = share, .workers = max_workers});
 }
 
 int64_t MemoryModel::gradient_sets(int replicas) const {
-  if (policy != WeightPolicy::Flush) return 1;
+  if (!traits(policy).drains) return 1;
   // Nothing is known of the step before a round of the replicas.
   return schedule::gradient_sets(gradient_groups, replicas,
                                  micro_batches > 0 ? micro_batches : replicas);
@@ -145,7 +130,7 @@ int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after
   };
   if (fits_with(least)) return least;
   int64_t low = int64_t{least} + 1;
-  if (policy == WeightPolicy::Stash && micro_batches > 0) {
+  if (traits(policy).versions_by_share && micro_batches > 0) {
     // While a replica's share of a step still falls, more replicas may need more versions. The need
     // only changes where the depth or the share does; past that it falls, as it always does under
     // the other policies. Between such changes only a part of the optimiser's state falls.

@@ -6,6 +6,7 @@
 
 #include "penstock/plan/shared_weights.h"
 #include "penstock/plan/sum_wait.h"
+#include "penstock/plan/weight_rules.h"
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
@@ -157,7 +158,7 @@ std::string speed_text(double speed) {
 std::string why_not_picked(const PlanOptions& options, const plan::Alternative& row,
                            const Plan* plan, const Plan& winner) {
   const plan::StrategyTraits& family = traits(row.strategy);
-  if (default_policy(row.strategy) == plan::WeightPolicy::TwoBuffered)
+  if (traits(default_policy(row.strategy)).fills_pipeline)
     return "auto does not change how weights are kept: ask for it by name";
   if (!family.flushes() && options.weights == "flush") return "it does not flush";
   if (family.runs_as != row.strategy) return "auto does not pick it: ask for it by name";

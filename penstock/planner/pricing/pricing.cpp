@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/planner/pricing/buckets.h"
 #include "penstock/planner/pricing/prediction.h"
 #include "penstock/planner/pricing/round_trip.h"
@@ -197,11 +198,10 @@ int64_t chosen_micro_batches(Strategy strategy, const std::vector<int>& replicas
   if (!row.trains) return unit;
   if (row.flushes())
     return usual_flushed_step(std::accumulate(replicas.begin(), replicas.end(), 0), unit);
-  if (default_policy(strategy) != plan::WeightPolicy::TwoBuffered) return unit;
-  const ScheduleShape shape{.replicas = replicas,
-                            .micro_batches = 1,
-                            .accumulate = 1,
-                            .policy = plan::WeightPolicy::TwoBuffered};
+  const plan::WeightPolicy policy = default_policy(strategy);
+  if (!traits(policy).fills_pipeline) return unit;
+  const ScheduleShape shape{
+      .replicas = replicas, .micro_batches = 1, .accumulate = 1, .policy = policy};
   return round_up(pipeline_depth(shape), unit);
 }
 
@@ -248,7 +248,7 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
 
 int64_t gradient_groups(const Context& context, const Split& split) {
   const int64_t least = context.options.gradient_groups;
-  if (least == 0 || split.policy != schedule::WeightPolicy::Flush) return 0;
+  if (least == 0 || !traits(split.policy).drains) return 0;
   const int64_t common = common_multiple(split.replicas()).value_or(INT64_MAX);
   return common < least ? round_up(least, common) : common;
 }

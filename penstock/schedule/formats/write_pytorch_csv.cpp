@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/formats/pytorch_csv.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
@@ -11,7 +12,7 @@ namespace {
 
 void check_shape(const ScheduleShape& shape) {
   validate(shape);
-  if (shape.policy != WeightPolicy::Flush) {
+  if (!traits(shape.policy).drains) {
     throw ConfigError(fmt::format(
         "PyTorch's CSV has one version of the weights: expected weight policy flush, found {}",
         to_string(shape.policy)));
