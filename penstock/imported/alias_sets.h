@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/imported/operator_call.h"
+#include "penstock/imported/step_facts.h"
 
 namespace penstock::imported {
 

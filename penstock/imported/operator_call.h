@@ -17,22 +17,6 @@
 
 namespace penstock::imported {
 
-/// What one step reads and does, by the names of the program.
-struct StepFacts {
-  std::vector<std::string> reads;    ///< tensors, each once
-  std::vector<std::string> outputs;  ///< tensors; an unused one has an empty name
-  std::vector<std::string> mutated;  ///< of `reads`: changed in place
-  /// Of `reads`: the outputs share (or may share) their memory.
-  std::vector<std::string> aliased;
-  std::vector<SizeExpression> sizes;  ///< that arguments are made of; no numbers
-  bool is_view = false;               ///< no arithmetic: the outputs are views of an input
-  bool is_random = false;
-};
-
-/// Nothing, with a reason added, where this libtorch lacks the operator or an argument cannot be
-/// handled.
-std::optional<StepFacts> facts_of(const Step& step, const FlatProgram& program, Reasons& reasons);
-
 /// What a call changes besides its arguments.
 struct CallContext {
   const model::ForwardContext* forward = nullptr;
@@ -83,11 +67,23 @@ class OperatorCall {
     bool is_tensor;  ///< a number where the operator takes a tensor
   };
 
+  void choose_kind(const exported::Node& node);
+  /// An argument of the schema; null where this libtorch has no such operator.
+  const c10::Argument* wanted(size_t argument) const;
+  /// Notes where an argument comes from; returns it where it is a constant.
+  c10::IValue place(size_t argument, const exported::Argument* given, const FlatProgram& program,
+                    const std::function<size_t(const std::string&)>& slot_of);
+  /// Notes what the schema says that a constant means: a device, whether it is training.
+  void note_meaning(size_t argument, const exported::Node& node,
+                    const std::vector<const exported::Argument*>& arguments);
+
   void fill(std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& values,
             const CallContext& context) const;
   /// A recurrent network layer by layer, with dropout in between.
   void run_recurrent(std::vector<c10::IValue>& stack, const CallContext& context) const;
   void run_special(std::vector<c10::IValue>& stack, const CallContext& context) const;
+
+  void take_results(const std::vector<c10::IValue>& stack, std::vector<at::Tensor>& values) const;
 
   Kind kind_ = Kind::Plain;
   bool in_place_ = false;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "penstock/imported/alias_sets.h"
-#include "penstock/imported/operator_call.h"
+#include "penstock/imported/step_facts.h"
 
 namespace penstock::imported {
 

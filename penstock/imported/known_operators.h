@@ -1,0 +1,44 @@
+// What is known of PyTorch's operators by their names. Internal to imported.
+//
+//   is("torch.ops.aten.add.Tensor", "add");
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "penstock/exported/program.h"
+
+namespace penstock::imported {
+
+/// "torch.ops.aten.add.Tensor"; nothing where this libtorch lacks it.
+std::optional<c10::OperatorHandle> find_operator(const std::string& target);
+/// Whether it is any overload of ATen's operator of that name.
+bool is(std::string_view target, std::string_view name);
+
+inline constexpr std::string_view kAttention = "scaled_dot_product_attention";
+
+/// Operators of which a file from elsewhere must not make use: they open files, or reach memory
+/// beyond their tensors.
+bool is_forbidden(std::string_view target);
+/// Operators that draw numbers without taking a generator, and that have no form of ours.
+bool is_unseeded(std::string_view target);
+bool draws_uniform(std::string_view target);
+bool draws_normal(std::string_view target);
+bool is_dropout(std::string_view target);
+/// Outputs may be an input itself or a view of it, though the schema does not say so.
+bool may_hand_through(std::string_view target);
+/// Whether the operator averages statistics of its input into its arguments 3 and 4, though the
+/// schema does not say so.
+bool keeps_running_statistics(std::string_view target);
+bool is_view_only(std::string_view target);
+/// The overload for packed sequences, whose arguments come in another order.
+bool is_packed_recurrent(std::string_view target);
+/// Dropout between layers, which the operator itself would draw without our seed.
+bool is_recurrent_with_dropout(const exported::Node& node);
+/// Whether a constant argument of that name, or without names at that place, is above 0.
+bool is_positive(const exported::Node& node, std::string_view name, size_t position);
+
+}  // namespace penstock::imported

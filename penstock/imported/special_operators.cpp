@@ -1,0 +1,85 @@
+#include "penstock/imported/special_operators.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+#include <utility>
+
+#include "penstock/util/error.h"
+
+namespace penstock::imported {
+
+at::Tensor dropout_mask(at::IntArrayRef sizes, const at::Tensor& like, double probability,
+                        at::Generator generator) {
+  at::Tensor mask = at::empty(sizes, like.options().dtype(at::kFloat));
+  mask.bernoulli_(1 - probability, std::move(generator));
+  if (probability < 1) mask.mul_(1 / (1 - probability));
+  return mask.to(like.options());
+}
+
+at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor& keep) {
+  const at::Tensor query = arguments[0].toTensor();
+  at::Tensor key = arguments[1].toTensor();
+  at::Tensor value = arguments[2].toTensor();
+  if (arguments.size() > 7 && !arguments[7].isNone() && arguments[7].toBool()) {
+    key = key.repeat_interleave(query.size(-3) / key.size(-3), -3);
+    value = value.repeat_interleave(query.size(-3) / value.size(-3), -3);
+  }
+  const double scale = arguments.size() > 6 && !arguments[6].isNone()
+                           ? arguments[6].toScalar().toDouble()
+                           : 1 / std::sqrt(static_cast<double>(query.size(-1)));
+  at::Tensor scores = at::matmul(query * scale, key.transpose(-2, -1));
+  if (arguments.size() > 5 && !arguments[5].isNone() && arguments[5].toBool()) {
+    const at::Tensor visible =
+        at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool)).tril();
+    scores = scores.masked_fill(visible.logical_not(), -INFINITY);
+  }
+  at::Tensor unseen;  // queries that see nothing: their result is zero
+  if (arguments.size() > 3 && !arguments[3].isNone()) {
+    const at::Tensor mask = arguments[3].toTensor();
+    scores = mask.scalar_type() == at::kBool ? scores.masked_fill(mask.logical_not(), -INFINITY)
+                                             : scores + mask;
+    unseen = (scores == -INFINITY).all(-1, true);
+    scores = scores.masked_fill(unseen, 0);
+  }
+  at::Tensor shares = at::softmax(scores, -1);
+  if (unseen.defined()) shares = shares.masked_fill(unseen, 0);
+  if (keep.defined()) shares = shares * keep;
+  return at::matmul(shares, value);
+}
+
+namespace {
+
+class Gelu : public torch::autograd::Function<Gelu> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const std::string& approximate) {
+    context->save_for_backward({input});
+    context->saved_data["approximate"] = approximate;
+    return at::gelu(input, approximate);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor input = context->get_saved_variables().front();
+    return {at::gelu_backward(gradients.front().contiguous(), input.contiguous(),
+                              context->saved_data["approximate"].toStringRef()),
+            at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor gelu_with_sound_gradient(const at::Tensor& input, const std::string& approximate) {
+  return Gelu::apply(input, approximate);
+}
+
+void check_batch_norm(const std::vector<c10::IValue>& arguments) {
+  const at::Tensor input = arguments[0].toTensor();
+  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() > input.size(1)) return;
+  throw RuntimeError(
+      "batch normalisation needs more than one number per channel in training: take larger "
+      "micro-batches");
+}
+
+}  // namespace penstock::imported

@@ -1,0 +1,325 @@
+#include "penstock/imported/trainable_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "penstock/exported/read_program.h"
+#include "penstock/imported/stored_values.h"
+#include "penstock/util/error.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::imported {
+
+using exported::InputRole;
+using exported::TensorArgument;
+using model::Shape;
+
+namespace {
+
+constexpr size_t kMaxReasons = 20;
+
+bool same_sizes(const exported::TensorMeta& a, const exported::TensorMeta& b) {
+  return std::equal(a.sizes.begin(), a.sizes.end(), b.sizes.begin(), b.sizes.end(),
+                    [](const exported::SymbolicInt& x, const exported::SymbolicInt& y) {
+                      return x.value == y.value;
+                    });
+}
+
+/// "float32 of 3 x 4".
+std::string in_words(const exported::TensorMeta& meta) {
+  std::string sizes;
+  for (const exported::SymbolicInt& size : meta.sizes)
+    sizes += fmt::format("{}{}", sizes.empty() ? "" : " x ", size.value);
+  return fmt::format("{} of {}", exported::to_string(meta.type),
+                     sizes.empty() ? "one number" : sizes);
+}
+
+/// Finds out what the tensors of a program are, and why it cannot be trained.
+class ProgramReader {
+ public:
+  explicit ProgramReader(const std::string& path) : read_(std::make_unique<TrainableProgram>()) {
+    p_.path = path;
+    p_.source = exported::read_program(path);
+    p_.program = flatten(p_.source, reasons_);
+  }
+
+  std::unique_ptr<const TrainableProgram> run() {
+    for (const Step& step : p_.program.steps) {
+      if (auto found = facts_of(step, p_.program, reasons_)) p_.facts.push_back(std::move(*found));
+    }
+    refuse(p_.path, reasons_);
+    p_.aliases.emplace(p_.facts);
+    find_origins();
+    find_batch();
+    find_hints();
+    choose_output();
+    refuse(p_.path, reasons_);
+    return std::move(read_);
+  }
+
+ private:
+  void find_origins() {
+    for (const InputRole& role : p_.source.inputs) {
+      const auto* tensor = std::get_if<TensorArgument>(&role.argument);
+      if (tensor == nullptr) continue;  // a constant that the exporter has written into the steps
+      switch (role.kind) {
+        case InputRole::Kind::User:
+          p_.origins.inputs.insert(tensor->name);
+          p_.inputs.push_back(tensor->name);
+          if (is_whole(p_.meta_of(tensor->name).type)) p_.origins.whole.insert(tensor->name);
+          break;
+        default:
+          p_.role_of[tensor->name] = &role;
+          if (role.kind == InputRole::Kind::Parameter && is_trained(role)) {
+            p_.origins.parameters.insert(tensor->name);
+            if (p_.aliases->is_changed(tensor->name)) {
+              reasons_.push_back(
+                  fmt::format("the parameter '{}' is changed in place", printable(role.name)));
+            }
+            break;
+          }
+          check_values(role, p_.aliases->is_changed(tensor->name));
+          (p_.aliases->is_changed(tensor->name) ? p_.origins.buffers : p_.origins.constants)
+              .insert(tensor->name);
+      }
+    }
+    if (p_.inputs.empty()) reasons_.push_back("it has no inputs");
+    check_shared_memory();
+  }
+
+  /// What trains has memory of its own, or is another name of the same tensor.
+  void check_shared_memory() {
+    std::map<int64_t, const InputRole*> trained;
+    for (const std::string& name : p_.origins.parameters) {
+      const InputRole& role = *p_.role_of.at(name);
+      const auto found = p_.source.tensors.find(role.name);
+      if (found != p_.source.tensors.end() && found->second.num_bytes > 0)
+        trained.emplace(found->second.file_offset, &role);
+    }
+    for (const auto& [name, role] : p_.role_of) {
+      const auto found = p_.source.tensors.find(role->name);
+      if (found == p_.source.tensors.end()) continue;
+      const auto other = trained.find(found->second.file_offset);
+      if (other == trained.end() || other->second == role || found->second.num_bytes == 0) continue;
+      const exported::StoredTensor& weight = p_.source.tensors.at(other->second->name);
+      const bool is_same = found->second.meta.strides == weight.meta.strides &&
+                           found->second.meta.storage_offset == weight.meta.storage_offset &&
+                           same_sizes(found->second.meta, weight.meta);
+      if (is_same && p_.origins.parameters.contains(name)) continue;
+      reasons_.push_back(fmt::format(
+          "'{}' shares memory with the weight '{}', but is {}: expected memory of its own",
+          printable(role->name), printable(other->second->name),
+          is_same ? "not trained" : "another part or order of it"));
+    }
+  }
+
+  /// A parameter that is frozen (requires_grad=False) is a constant.
+  bool is_trained(const InputRole& role) {
+    const auto found = p_.source.tensors.find(role.name);
+    if (found == p_.source.tensors.end()) {
+      reasons_.push_back(
+          fmt::format("the values of '{}' are not in the file", printable(role.name)));
+      return true;
+    }
+    if (!found->second.meta.requires_grad) return false;
+    check_values(role, true);
+    return true;
+  }
+
+  /// `changes`: training changes it, so it is kept as float32.
+  void check_values(const InputRole& role, bool changes) {
+    const auto found = p_.source.tensors.find(role.name);
+    if (found == p_.source.tensors.end()) return;  // p_.stored() says so
+    const exported::StoredTensor& tensor = found->second;
+    const exported::TensorMeta& wanted = p_.meta_of(std::get<TensorArgument>(role.argument).name);
+    if (tensor.meta.type != wanted.type || !same_sizes(tensor.meta, wanted)) {
+      reasons_.push_back(fmt::format("the stored '{}' is {}, the program takes {}",
+                                     printable(role.name), in_words(tensor.meta),
+                                     in_words(wanted)));
+      return;
+    }
+    const bool has_numbers =
+        std::none_of(tensor.meta.sizes.begin(), tensor.meta.sizes.end(),
+                     [](const exported::SymbolicInt& size) { return size.value == 0; });
+    if (tensor.num_bytes == 0 && has_numbers) {
+      reasons_.push_back(fmt::format("'{}' has no values in the file (a model on the device meta?)",
+                                     printable(role.name)));
+      return;
+    }
+    if (has_numbers && !lies_within(tensor)) {
+      reasons_.push_back(fmt::format("the stored '{}' reaches beyond its {} bytes",
+                                     printable(role.name), tensor.num_bytes));
+      return;
+    }
+    const exported::ScalarType type = tensor.meta.type;
+    const bool is_counter =
+        role.kind != InputRole::Kind::Parameter &&
+        (type == exported::ScalarType::Long || type == exported::ScalarType::Int);
+    if (changes && type != exported::ScalarType::Float && !is_counter) {
+      reasons_.push_back(fmt::format("'{}' is {}: what training changes has to be float32",
+                                     printable(role.name), exported::to_string(type)));
+    }
+  }
+
+  void find_batch() {
+    for (const std::string& name : p_.inputs) {
+      const exported::TensorMeta& meta = p_.meta_of(name);
+      if (meta.sizes.empty() || meta.sizes.front().is_number()) {
+        reasons_.push_back(fmt::format(
+            "the input '{}' has a fixed batch{}: export it with a dynamic first dimension "
+            "(dynamic_shapes={{0: torch.export.Dim(\"batch\")}})",
+            printable(name),
+            meta.sizes.empty() ? "" : fmt::format(" of {}", meta.sizes.front().value)));
+        continue;
+      }
+      const SizeExpression size(meta.sizes.front());
+      if (size.symbols().size() != 1 || size.multiple_of(*size.symbols().begin()) != 1) {
+        reasons_.push_back(
+            fmt::format("the first dimension of input '{}' is no batch size", printable(name)));
+      } else if (p_.batch_symbol.empty()) {
+        p_.batch_symbol = *size.symbols().begin();
+        p_.batch_hint = meta.sizes.front().value;
+      } else if (p_.batch_symbol != *size.symbols().begin()) {
+        reasons_.push_back(fmt::format("the inputs '{}' and '{}' have batches of their own",
+                                       printable(p_.inputs.front()), printable(name)));
+      }
+    }
+  }
+
+  /// Symbols that stand alone as some size.
+  void find_hints() {
+    for (const auto& [name, meta] : p_.program.tensors) {
+      for (const exported::SymbolicInt& size : meta.sizes) {
+        if (size.is_number()) continue;
+        const SizeExpression expression(size);
+        for (const std::string& symbol : expression.symbols()) {
+          if (expression.multiple_of(symbol) == 1) p_.hints[symbol] = size.value;
+        }
+      }
+    }
+  }
+
+  void choose_output() {
+    for (size_t i = 0; i < p_.source.outputs.size() && i < p_.program.outputs.size(); ++i) {
+      const auto kind = p_.source.outputs[i].kind;
+      if (kind != exported::OutputRole::Kind::User && kind != exported::OutputRole::Kind::Loss)
+        continue;
+      const auto* tensor = std::get_if<TensorArgument>(&p_.program.outputs[i]);
+      if (tensor == nullptr) continue;
+      p_.output = tensor->name;
+      p_.returns_loss =
+          kind == exported::OutputRole::Kind::Loss || p_.meta_of(p_.output).sizes.empty();
+      check_output();
+      p_.program.outputs = {*tensor};  // what only the others need is not computed
+      return;
+    }
+    reasons_.push_back("no output is a tensor");
+  }
+
+  void check_output() {
+    const exported::TensorMeta& meta = p_.meta_of(p_.output);
+    const bool by_sample =
+        !meta.sizes.empty() && SizeExpression(meta.sizes.front()).multiple_of(p_.batch_symbol) == 1;
+    const bool is_one_number = std::all_of(
+        meta.sizes.begin(), meta.sizes.end(),
+        [](const exported::SymbolicInt& size) { return size.is_number() && size.value == 1; });
+    // Of a fixed batch it has been said.
+    if (p_.batch_symbol.empty()) return;
+    if (meta.type == exported::ScalarType::Float && !meta.sizes.empty() && !by_sample &&
+        !p_.returns_loss) {
+      reasons_.push_back(
+          fmt::format("the first dimension of its first output '{}' is not the batch: expected "
+                      "numbers for each sample, as [batch, classes], or one number, its loss",
+                      printable(p_.output)));
+    } else if (meta.type != exported::ScalarType::Float ||
+               !(p_.returns_loss ? is_one_number : by_sample)) {
+      reasons_.push_back(fmt::format(
+          "its first output '{}' is {} with {} dimension(s); expected float32 numbers for each "
+          "sample, as [batch, classes], or one number, its loss",
+          printable(p_.output), exported::to_string(meta.type), meta.sizes.size()));
+    }
+    if (p_.origins.inputs.contains(p_.output)) reasons_.push_back("its first output is its input");
+  }
+
+  std::unique_ptr<TrainableProgram> read_;
+  TrainableProgram& p_ = *read_;
+  Reasons reasons_;
+};
+
+}  // namespace
+
+const exported::TensorMeta& TrainableProgram::meta_of(const std::string& name) const {
+  const auto found = program.tensors.find(name);
+  if (found == program.tensors.end()) {
+    throw ConfigError(
+        fmt::format("{}: the tensor '{}' is not described", printable(path), printable(name)));
+  }
+  return found->second;
+}
+
+const exported::StoredTensor& TrainableProgram::stored(const std::string& name) const {
+  const std::string& key = role_of.at(name)->name;
+  const auto found = source.tensors.find(key);
+  if (found == source.tensors.end()) {
+    throw ConfigError(
+        fmt::format("{}: the values of '{}' are not in the file", printable(path), printable(key)));
+  }
+  return found->second;
+}
+
+Shape TrainableProgram::shape_of(const std::string& name) const {
+  const exported::TensorMeta& meta = meta_of(name);
+  if (returns_loss && name == output) return {};
+  Shape shape;
+  for (const exported::SymbolicInt& size : meta.sizes) shape.push_back(size.value);
+  const bool by_sample =
+      !meta.sizes.empty() && SizeExpression(meta.sizes.front()).multiple_of(batch_symbol) == 1;
+  if (by_sample) {
+    shape.erase(shape.begin());
+    return shape;
+  }
+  int64_t numbers = 1;
+  for (const int64_t size : shape) numbers *= size;
+  return {std::max<int64_t>(1, numbers / std::max<int64_t>(1, batch_hint))};
+}
+
+exported::SymbolRange TrainableProgram::batch_range() const {
+  const auto found = source.ranges.find(batch_symbol);
+  if (found == source.ranges.end()) return {};
+  exported::SymbolRange range = found->second;
+  // torch.export says 2 of every size without bounds: it takes 1 for a constant.
+  if (range.min && *range.min <= 2) range.min.reset();
+  return range;
+}
+
+std::unique_ptr<const TrainableProgram> read_trainable(const std::string& path) {
+  return ProgramReader(path).run();
+}
+
+void refuse(const std::string& path, const Reasons& reasons) {
+  if (reasons.empty()) return;
+  std::string text = fmt::format("{} cannot be trained here:", printable(path));
+  for (size_t i = 0; i < reasons.size() && i < kMaxReasons; ++i) text += "\n  " + reasons[i];
+  if (reasons.size() > kMaxReasons)
+    text += fmt::format("\n  and {} more", reasons.size() - kMaxReasons);
+  throw ConfigError(text);
+}
+
+std::string short_target(const std::string& target) {
+  const size_t last = target.rfind('.');
+  const size_t before = target.rfind('.', last - 1);
+  std::string name = target.substr(before + 1, last - before - 1);
+  while (name.size() > 1 && name.back() == '_') name.pop_back();
+  return name;
+}
+
+bool is_whole(exported::ScalarType type) {
+  using exported::ScalarType;
+  return type == ScalarType::Long || type == ScalarType::Int || type == ScalarType::Short ||
+         type == ScalarType::Char || type == ScalarType::Byte || type == ScalarType::Bool;
+}
+
+}  // namespace penstock::imported
