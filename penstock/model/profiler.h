@@ -9,15 +9,10 @@
 #include "penstock/model/loss.h"
 #include "penstock/model/model.h"
 #include "penstock/model/profiler_options.h"
+#include "penstock/model/profiling/profiled_loss.h"
 #include "penstock/profile/profile.h"
 
 namespace penstock::model {
-
-/// The loss of the model's first output, and targets for a micro-batch of it.
-struct ProfiledLoss {
-  Loss loss;
-  at::Tensor targets;
-};
 
 /// The model's profile on this machine. The loss belongs to the layer that makes the first output:
 /// its times include it, and LayerCost::loss_ns says how much it is. Without `loss` it is

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "penstock/model/builder.h"
 #include "penstock/model/layer.h"
+#include "penstock/model/layers/options.h"
 
 namespace penstock::model::detail {
 

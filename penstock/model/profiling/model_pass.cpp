@@ -17,7 +17,6 @@
 #include "penstock/model/device/layout.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/profiling/memory_meter.h"
-#include "penstock/model/profiling/pass_graphs.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"

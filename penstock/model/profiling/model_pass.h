@@ -12,8 +12,9 @@
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/model/precision.h"
-#include "penstock/model/profiler.h"
+#include "penstock/model/profiler_options.h"
 #include "penstock/model/profiling/laps.h"
+#include "penstock/model/profiling/profiled_loss.h"
 
 namespace penstock::model::detail {
 
@@ -131,6 +132,21 @@ class ModelPass {
   bool wants_graphs_ = false;
   std::string graph_obstacle_;
   std::unique_ptr<Graphs> graphs_;
+};
+
+/// The two passes as graphs of the device, with the laps of its layers in them.
+struct ModelPass::Graphs {
+  Graphs(DeviceStream& stream, size_t layers) : laps(stream), times(layers) {}
+
+  Laps laps;                      ///< before the graphs, which use its events
+  std::vector<LayerTimes> times;  ///< what the laps are added to
+  int64_t event_ns = 0;           ///< what an event takes in a graph
+  std::shared_ptr<GraphMemory> memory;
+  std::unique_ptr<DeviceGraph> forward;
+  std::unique_ptr<DeviceGraph> backward;
+  std::vector<Tensors> outputs;           ///< of layers that make results of the model, by layer
+  std::vector<Tensors> output_gradients;  ///< that the backward pass reads, by result
+  std::vector<Tensors> weight_gradients;  ///< that it makes, by layer
 };
 
 }  // namespace penstock::model::detail

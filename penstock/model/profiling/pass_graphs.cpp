@@ -1,5 +1,3 @@
-#include "penstock/model/profiling/pass_graphs.h"
-
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "penstock/model/device/copies.h"
+#include "penstock/model/profiling/model_pass.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model::detail {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "penstock/model/model.h"
-#include "penstock/model/zoo.h"
+#include "penstock/model/zoo/model_spec.h"
 
 namespace penstock::model::detail {
 

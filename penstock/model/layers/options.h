@@ -1,0 +1,45 @@
+// Options of the builtin layers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "penstock/model/layer.h"
+
+namespace penstock::model {
+
+struct Conv2dOptions {
+  int64_t channels = 0;  ///< output channels
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  int64_t groups = 1;
+  bool bias = true;
+  std::string name = {};  ///< empty: kind and a number, "conv2d_1"
+  /// None: PyTorch's default, weight and bias uniform within 1 / sqrt(fan in). When given, the bias
+  /// starts at 0.
+  std::optional<Init> weight_init = {};
+};
+struct LinearOptions {
+  int64_t features = 0;
+  bool bias = true;
+  std::string name = {};
+  std::optional<Init> weight_init = {};  ///< as for Conv2dOptions
+  /// The weight is [in_features, features] instead of [features, in_features], so that a decoder
+  /// can share it with its encoder (tie()).
+  bool transposed = false;
+};
+struct Pool2dOptions {
+  int64_t kernel = 2;
+  int64_t stride = 0;  ///< 0: the kernel
+  int64_t padding = 0;
+  std::string name = {};
+};
+struct BatchNormOptions {
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  std::string name = {};
+};
+
+}  // namespace penstock::model
