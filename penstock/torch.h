@@ -15,7 +15,7 @@
 #include "penstock/penstock.h"
 #include "penstock/stream/online_loop.h"
 #include "penstock/train/checkpoint/checkpoint.h"
-#include "penstock/train/data/dataset.h"
+#include "penstock/train/data/load_data.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/session.h"

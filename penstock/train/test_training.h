@@ -7,7 +7,7 @@
 #include "penstock/model/builder.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
-#include "penstock/train/data/dataset.h"
+#include "penstock/train/data/load_data.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock::train {

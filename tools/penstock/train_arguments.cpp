@@ -9,6 +9,7 @@
 #include "penstock/plan/sync_precision.h"
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/train/data/data_formats.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/output_files.h"
@@ -214,12 +215,7 @@ std::string plan_request(const TrainArguments& options) {
 CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   CLI::App* app = parent.add_subcommand("train", "Train a model through a pipeline");
   add_model_options(*app, options.model);
-  app->add_option("--data", options.data,
-                  "fashion-mnist; cifar10 or cifar100 (binary versions in --data-folder); "
-                  "synthetic; idx (four IDX files in --data-folder); a file: "
-                  "FILE.npz (arrays by name), FILE.npy (a row of tokens), FILE.txt (its bytes as "
-                  "tokens); or a folder with images in a folder per class")
-      ->capture_default_str();
+  app->add_option("--data", options.data, train::data_format_help())->capture_default_str();
   auto* const test_data =
       app->add_option("--test-data", options.test_data,
                       "File or folder with the test samples (default: those of --data, or a part "
@@ -238,8 +234,7 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                       "while the model computes; 0: none (default: 1, with a GPU up to 4)");
   add_loss_options(*app, options.train.loss);
   app->add_option("--data-folder", options.data_folder,
-                  "Where the files are of idx, cifar10 and cifar100 (of fashion-mnist: Debian's "
-                  "dataset-fashion-mnist)");
+                  "The data folder of data sets that need one");
   app->add_option("--train-samples", options.train_samples, "Use only the first N training samples")
       ->check(whole_number(1, kMostSamples));
   app->add_option("--test-samples", options.test_samples, "Use only the first N test samples")

@@ -31,7 +31,7 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/folder_lock.h"
 #include "penstock/train/data/data_digest.h"
-#include "penstock/train/data/file_data.h"
+#include "penstock/train/data/load_data.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/arithmetic.h"
@@ -412,7 +412,8 @@ int64_t threads_of(const train::TrainOptions& options) {
 
 train::DataSplit data_for(const model::Model& model, const TrainArguments& options,
                           const CLI::App& app) {
-  if (!options.test_data.empty() && !train::is_data_file(options.data)) {
+  const train::DataFormatRow* const format = train::find_data_format(options.data);
+  if (!options.test_data.empty() && (format == nullptr || !format->is_own())) {
     throw ConfigError(
         fmt::format("--test-data is for training samples in a file, --data is {}", options.data));
   }

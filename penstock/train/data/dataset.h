@@ -1,4 +1,4 @@
-// Data sets in memory, and the order in which a run sees them.
+// What a data set is, what says which one, and the order in which a run sees it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,10 +42,15 @@ struct DataSplit {
   std::shared_ptr<const Dataset> test;
 };
 
+/// What a reader finds.
+struct DataParts {
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> test;  ///< null: a part of the others
+  bool in_order = false;                ///< neighbours belong together, as tokens do
+};
+
 struct DataSpec {
-  /// "fashion-mnist", "cifar10", "cifar100" (binary versions in `folder`), "synthetic", "idx" (four
-  /// IDX files in `folder` under their standard names), a file: arrays (.npz), tokens (.npy) or
-  /// text (.txt), or a folder of images; file_data.h says what they hold.
+  /// A name, a file or a folder: data_formats.h lists them.
   std::string name = "fashion-mnist";
   /// Where the files are; of fashion-mnist, empty: the folder of Debian's dataset-fashion-mnist
   /// package.
@@ -63,10 +68,6 @@ struct DataSpec {
   int64_t ignore_index = -100;           ///< model::LossSpec
   bool skip_bad_samples = false;         ///< otherwise one is an error
 };
-
-/// Throws ConfigError (unknown name, missing folder or file: says which package to install; samples
-/// that the model cannot take), ParseError (damaged files).
-DataSplit load_data(const DataSpec& spec);
 
 /// A permutation of 0..size-1 that depends on (seed, epoch) only; the same on every machine.
 std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle);

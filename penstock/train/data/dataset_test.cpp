@@ -1,4 +1,4 @@
-#include "penstock/train/data/dataset.h"
+#include "penstock/train/data/load_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -170,7 +170,7 @@ TEST(ImageData, RefusesTestImagesOfAnotherSizeAndNoImages) {
 TEST(ImageData, RefusesUnknownNames) {
   EXPECT_THAT(refusal<ConfigError>({.name = "mnist", .folder = {}}),
               AllOf(HasSubstr("'mnist'"),
-                    HasSubstr("fashion-mnist, cifar10, cifar100, synthetic, idx, a file")));
+                    HasSubstr("fashion-mnist, cifar10, cifar100, idx, synthetic, FILE.npz")));
 }
 
 TEST(FashionMnist, HasThePublishedSizeMeanAndDeviation) {
@@ -224,7 +224,8 @@ TEST(Cifar, ReadsColoursAndNormalisesEachPlane) {
   };
   EXPECT_THAT(refused("cifar10", {1, 32, 32}), HasSubstr("3 channels"));
   EXPECT_THAT(refused("cifar100", {3, 32, 32}), HasSubstr("there is no train.bin"));
-  EXPECT_THAT(refusal<ConfigError>({.name = "cifar10"}), HasSubstr("--data-folder"));
+  EXPECT_THAT(refusal<ConfigError>({.name = "cifar10"}),
+              HasSubstr("expected the folder that holds its binary version"));
   write_test_file(folder / "data_batch_3.bin", cifar_file(2, 0) + "x");
   EXPECT_THAT(refusal<ParseError>(flat), HasSubstr("expected images of 3073 bytes"));
   write_test_file(folder / "train.bin", cifar_file(4, 96, /*fine=*/true));

@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <map>
-#include <numeric>
-#include <optional>
-#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -23,7 +21,6 @@
 #include "penstock/util/files.h"
 #include "penstock/util/log.h"
 #include "penstock/util/printable.h"
-#include "penstock/util/rng.h"
 
 namespace penstock::train {
 
@@ -35,15 +32,6 @@ using DatasetPointer = std::shared_ptr<const Dataset>;
 constexpr std::array<std::string_view, 5> kTargetNames = {"targets", "target", "labels", "label",
                                                           "y"};
 constexpr size_t kMostReasons = 5;
-
-enum class FileKind : uint8_t { Arrays, Tokens, Text };
-
-std::optional<FileKind> kind_of(const std::string& name) {
-  if (name.ends_with(".npz")) return FileKind::Arrays;
-  if (name.ends_with(".npy")) return FileKind::Tokens;
-  if (name.ends_with(".txt")) return FileKind::Text;
-  return std::nullopt;
-}
 
 /// Says which file an error is about.
 template <class Make>
@@ -180,13 +168,6 @@ at::Tensor tokens_of_text(const std::string& file) {
       at::TensorOptions().dtype(at::kByte));
 }
 
-/// What a file has: all of it, or two parts.
-struct Parts {
-  DatasetPointer train;
-  DatasetPointer test;
-  bool in_order = false;  ///< neighbours belong together
-};
-
 bool is_folder(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored);
@@ -200,37 +181,20 @@ DatasetPointer images_of(const DataSpec& spec, const std::filesystem::path& fold
                    [&] { return without(images, folder.string(), images->bad_images()); });
 }
 
-Parts read_folder(const DataSpec& spec) {
-  const std::filesystem::path folder = spec.name;
-  const bool has_parts = is_folder(folder / "train");
-  const std::filesystem::path train = has_parts ? folder / "train" : folder;
-  std::filesystem::path test = spec.test_file;
-  for (const char* name : {"test", "val"}) {
-    if (has_parts && test.empty() && is_folder(folder / name)) test = folder / name;
-  }
-  const std::vector<std::string> classes = class_folders(train);
-  return {.train = images_of(spec, train, classes),
-          .test = test.empty() ? nullptr : images_of(spec, test, classes)};
-}
-
-Parts read_parts(const DataSpec& spec, const std::string& file) {
-  const auto kind = kind_of(file);
-  if (!kind) {
-    throw ConfigError(
-        fmt::format("{}: expected a file of arrays (.npz), tokens (.npy) or text "
-                    "(.txt)",
-                    printable(file)));
-  }
+/// Reads a file, and says which one an error is about.
+DataParts read_own(const std::string& file, const std::function<DataParts()>& read) {
   std::error_code ignored;
   if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
     throw ConfigError(fmt::format(
         "{}: expected a file of its own, found a pipe, a device or a folder", printable(file)));
   }
-  return with_file(file, [&]() -> Parts {
-    if (*kind == FileKind::Tokens)
-      return {.train = from_tokens(spec, file, read_npy(file)), .test = {}, .in_order = true};
-    if (*kind == FileKind::Text)
-      return {.train = from_tokens(spec, file, tokens_of_text(file)), .test = {}, .in_order = true};
+  return with_file(file, read);
+}
+
+}  // namespace
+
+DataParts read_array_file(const DataSpec& spec, const std::string& file) {
+  return read_own(file, [&]() -> DataParts {
     Arrays arrays = read_npz(file);
     const Arrays train = with_ending(arrays, "_train");
     const Arrays test = with_ending(arrays, "_test");
@@ -240,48 +204,29 @@ Parts read_parts(const DataSpec& spec, const std::string& file) {
   });
 }
 
-/// The share of the samples that are for the test.
-Parts split(const DatasetPointer& all, double share, bool in_order) {
-  std::vector<int64_t> order(static_cast<size_t>(all->size()));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  if (!in_order) Rng(hash_name("test share")).shuffle(std::span<int64_t>(order));
-  auto tests = static_cast<int64_t>(static_cast<double>(all->size()) * share);
-  if (tests == 0 && share > 0 && all->size() > 1) tests = 1;
-  const auto middle = order.end() - static_cast<std::ptrdiff_t>(tests);
-  std::sort(order.begin(), middle);
-  std::sort(middle, order.end());
-  return {.train = std::make_shared<SampleSubset>(all, std::vector(order.begin(), middle)),
-          .test = std::make_shared<SampleSubset>(all, std::vector(middle, order.end()))};
+DataParts read_token_file(const DataSpec& spec, const std::string& file) {
+  return read_own(file, [&]() -> DataParts {
+    return {.train = from_tokens(spec, file, read_npy(file)), .test = {}, .in_order = true};
+  });
 }
 
-DatasetPointer first_of(DatasetPointer data, int64_t wanted, const char* part) {
-  if (wanted == 0) return data;
-  if (wanted > data->size()) {
-    throw ConfigError(
-        fmt::format("expected at most {} {} samples, which is all there are, found {}",
-                    data->size(), part, wanted));
-  }
-  std::vector<int64_t> indices(static_cast<size_t>(wanted));
-  std::iota(indices.begin(), indices.end(), int64_t{0});
-  return std::make_shared<SampleSubset>(std::move(data), std::move(indices));
+DataParts read_text_file(const DataSpec& spec, const std::string& file) {
+  return read_own(file, [&]() -> DataParts {
+    return {.train = from_tokens(spec, file, tokens_of_text(file)), .test = {}, .in_order = true};
+  });
 }
 
-}  // namespace
-
-bool is_data_file(const std::string& name) { return kind_of(name).has_value() || is_folder(name); }
-
-DataSplit load_file(const DataSpec& spec) {
-  if (!(spec.test_share >= 0 && spec.test_share < 1)) {
-    throw ConfigError(fmt::format(
-        "the share of the test samples must be at least 0 and below 1, found {}", spec.test_share));
+DataParts read_image_folder(const DataSpec& spec, const std::string& name) {
+  const std::filesystem::path folder = name;
+  const bool has_parts = is_folder(folder / "train");
+  const std::filesystem::path train = has_parts ? folder / "train" : folder;
+  std::filesystem::path test = spec.test_file;
+  for (const char* part : {"test", "val"}) {
+    if (has_parts && test.empty() && is_folder(folder / part)) test = folder / part;
   }
-  const bool images = is_folder(spec.name);
-  Parts parts = images ? read_folder(spec) : read_parts(spec, spec.name);
-  if (!images && !spec.test_file.empty())
-    parts.test = read_parts(spec, spec.test_file.string()).train;
-  if (parts.test == nullptr) parts = split(parts.train, spec.test_share, parts.in_order);
-  return {first_of(parts.train, spec.train_samples, "training"),
-          first_of(parts.test, spec.test_samples, "test")};
+  const std::vector<std::string> classes = class_folders(train);
+  return {.train = images_of(spec, train, classes),
+          .test = test.empty() ? nullptr : images_of(spec, test, classes)};
 }
 
 }  // namespace penstock::train

@@ -1,4 +1,4 @@
-#include "penstock/train/data/file_data.h"
+#include "penstock/train/data/load_data.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>

@@ -182,4 +182,17 @@ at::Tensor SyntheticDataset::targets(const std::vector<int64_t>& indices) const 
   return spec.are_probabilities ? wanted.gt(0).to(at::kFloat) : wanted;
 }
 
+DataSplit make_synthetic(const DataSpec& spec) {
+  constexpr int64_t kTrainSamples = 2048;
+  constexpr int64_t kTestSamples = 512;
+  SampleSpec sample = spec.sample;
+  if (is_labelled(sample) && sample.inputs.front().shape.empty())
+    sample.inputs.front().shape = {1, 28, 28};
+  const auto make = [&](int64_t samples, uint64_t part) {
+    return std::make_shared<SyntheticDataset>(sample, samples, spec.seed, part);
+  };
+  return {make(spec.train_samples > 0 ? spec.train_samples : kTrainSamples, 0),
+          make(spec.test_samples > 0 ? spec.test_samples : kTestSamples, 1)};
+}
+
 }  // namespace penstock::train

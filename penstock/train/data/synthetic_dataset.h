@@ -46,4 +46,7 @@ class SyntheticDataset : public Dataset {
   uint64_t noise_seed_;
 };
 
+/// Data of this kind as DataSpec says: by default 2048 training samples and 512 for the test.
+DataSplit make_synthetic(const DataSpec& spec);
+
 }  // namespace penstock::train
