@@ -14,6 +14,7 @@
 #   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
 #   strategies nothing but plan/strategy.* compares a strategy by name or goes through them by case;
 #              the same of weight policies (but for the verifier's own copy) and of optimisers
+#   examples   code that a document shows as that of a file (<!-- code of FILE -->) stands there
 #   options    the library speaks of values: no string of penstock/ holds an option of the command
 #              line, but for penstock/options and the files of tests/tidy/option_strings.txt
 #   sentences  no sentence of README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ has more than 35
@@ -215,6 +216,27 @@ check_strategies() {
     END { exit found }' "${files[@]}"
 }
 
+check_examples() {
+  awk '
+    function stripped(line) { gsub(/^[ \t]+|[ \t]+$/, "", line); return line }
+    match($0, /<!-- code of [^ ]+ -->/) {
+      file = substr($0, RSTART + 13, RLENGTH - 17); next
+    }
+    file != "" && !inside && /^ *```cpp$/ { inside = 1; block = "\n"; at = FNR; next }
+    inside && /^ *```$/ {
+      text = "\n"
+      while ((getline line < file) > 0) text = text stripped(line) "\n"
+      close(file)
+      if (index(text, block) == 0) {
+        printf "%s:%d: this code is not in %s\n", FILENAME, at, file
+        bad = 1
+      }
+      inside = 0; file = ""; next
+    }
+    inside { block = block stripped($0) "\n" }
+    END { exit bad }' docs/*.md
+}
+
 check_headers() {
   local file status=0
   for file in $(sources | grep '\.h$'); do
@@ -314,6 +336,7 @@ case "$check" in
   headers) check_headers ;;
   strategies) check_strategies ;;
   columns) check_columns ;;
+  examples) check_examples ;;
   options) check_options ;;
   sentences) check_sentences ;;
   budget) bash "$scripts/size.sh" --check "$root" ;;

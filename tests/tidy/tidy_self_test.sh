@@ -137,6 +137,13 @@ expect offence columns CONTRIBUTING.md "    \$ command\n\n    $long 2"
 expect offence columns CONTRIBUTING.md "\`\`\`sh\n$long 2\n\`\`\`"
 expect offence columns CONTRIBUTING.md "\`\`\`text\n\`\`\`\n$long 2"
 
+mkdir -p "$tree/docs"
+echo '  int a = 1;' >"$tree/a.cpp"
+expect clean examples docs/a.md '<!-- code of a.cpp -->\n```cpp\nint a = 1;\n```'
+expect offence examples docs/a.md '<!-- code of a.cpp -->\n```cpp\nint b = 1;\n```'
+expect clean examples docs/a.md '```cpp\nint b = 1;\n```'
+rm -f "$tree/a.cpp" "$tree/docs/a.md"
+
 mkdir -p "$tree/penstock/plan" "$tree/tools/penstock"
 echo '  {.strategy = Strategy::GPipe, .name = "gpipe", .summary = "all forwards"},' \
   >"$tree/penstock/plan/strategy.cpp"
