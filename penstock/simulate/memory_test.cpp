@@ -6,6 +6,7 @@
 #include <set>
 
 #include "penstock/schedule/generate.h"
+#include "penstock/simulate/simulator.h"
 
 namespace penstock::simulate {
 namespace {

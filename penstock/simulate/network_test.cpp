@@ -7,6 +7,7 @@
 
 #include "penstock/cluster/topology.h"
 #include "penstock/schedule/formats/text_format.h"
+#include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 

@@ -10,6 +10,7 @@
 
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 
