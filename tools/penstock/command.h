@@ -112,7 +112,7 @@ CLI::Option* add_named(CLI::App& app, const std::string& name, Value& value, Par
       .add_option_function<std::string>(
           name,
           [&value, name, parse](const std::string& text) {
-            value = parse_option(name, text, parse);
+            value = parse_option(name + ":", text, parse);
           },
           description)
       ->type_name("TEXT");
