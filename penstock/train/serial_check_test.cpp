@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "penstock/model/zoo.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/train/serial_replay.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/model/builder.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/test_folder.h"

@@ -34,11 +34,11 @@ plan::Plan two_stages() {
                            .first_worker = s});
   }
   plan.links = {{StageId{0}, StageId{1}, 4'000}};
-  plan.bottleneck_ns = 2'000'000;
-  plan.throughput_samples_per_s = 3'200;
-  plan.latency_ns = 10'000'000;
-  plan.alternatives = {{.strategy = plan::Strategy::Serial, .config = "1"}};
-  plan.notes = {"The slowest part is stage 0 (fc0), 2.00 ms per micro-batch."};
+  plan.prediction.bottleneck_ns = 2'000'000;
+  plan.prediction.throughput_samples_per_s = 3'200;
+  plan.prediction.latency_ns = 10'000'000;
+  plan.explanation.alternatives = {{.strategy = plan::Strategy::Serial, .config = "1"}};
+  plan.explanation.notes = {"The slowest part is stage 0 (fc0), 2.00 ms per micro-batch."};
   return plan;
 }
 
@@ -48,19 +48,19 @@ TEST(AdaptedPlan, IsThePlanItselfWhereNothingDiffers) {
 
 TEST(AdaptedPlan, HasAnIntervalWhereTheProfileKnowsItsError) {
   plan::Plan given = two_stages();
-  given.throughput_low_samples_per_s = 1;
-  given.throughput_high_samples_per_s = 2;
+  given.prediction.throughput_low_samples_per_s = 1;
+  given.prediction.throughput_high_samples_per_s = 2;
   const plan::Plan unknown = adapted_plan(given, {.mini_batch_size = 64, .micro_batches = 8});
-  EXPECT_EQ(unknown.throughput_low_samples_per_s, 0);
-  EXPECT_EQ(unknown.throughput_high_samples_per_s, 0);
-  given.compute_error = 0.03;
-  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 128}).throughput_high_samples_per_s, 0)
+  EXPECT_EQ(unknown.prediction.throughput_low_samples_per_s, 0);
+  EXPECT_EQ(unknown.prediction.throughput_high_samples_per_s, 0);
+  given.prediction.compute_error = 0.03;
+  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 128}).prediction.throughput_high_samples_per_s, 0)
       << "scaled in proportion";
   const plan::Plan known = adapted_plan(given, {.mini_batch_size = 64, .micro_batches = 8});
-  EXPECT_LT(2'000, known.throughput_low_samples_per_s);
-  EXPECT_LT(known.throughput_low_samples_per_s, known.throughput_samples_per_s);
-  EXPECT_LT(known.throughput_samples_per_s, known.throughput_high_samples_per_s);
-  EXPECT_LT(known.throughput_high_samples_per_s, 4'000);
+  EXPECT_LT(2'000, known.prediction.throughput_low_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_low_samples_per_s, known.prediction.throughput_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_samples_per_s, known.prediction.throughput_high_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_high_samples_per_s, 4'000);
 }
 
 TEST(AdaptedPlan, ScalesAndPredictsAnew) {
@@ -69,21 +69,21 @@ TEST(AdaptedPlan, ScalesAndPredictsAnew) {
   EXPECT_EQ(plan.stages[0].forward_ns, 4'000'000);
   EXPECT_EQ(plan.stages[0].step_ns, 100);
   EXPECT_EQ(plan.links[0].bytes, 16'000);
-  EXPECT_EQ(plan.bottleneck_ns, 8'000'025) << "four micro-batches share a step";
+  EXPECT_EQ(plan.prediction.bottleneck_ns, 8'000'025) << "four micro-batches share a step";
   // Weights, gradients and momentum; two micro-batches in flight; a message each way.
   EXPECT_EQ(plan.stages[0].memory_bytes, 3 * 1'000 + 2 * 200'000 + 2 * 16'000);
   EXPECT_EQ(plan.stages[1].memory_bytes, 3 * 1'000 + 200'000 + 2 * 16'000);
   // Five rounds of 8 ms for four micro-batches of 32 samples.
-  EXPECT_NEAR(plan.throughput_samples_per_s, 3'200, 1);
-  EXPECT_EQ(plan.latency_ns, 0);
-  EXPECT_THAT(plan.alternatives, IsEmpty());
-  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("micro-batches of 8 samples")));
+  EXPECT_NEAR(plan.prediction.throughput_samples_per_s, 3'200, 1);
+  EXPECT_EQ(plan.prediction.latency_ns, 0);
+  EXPECT_THAT(plan.explanation.alternatives, IsEmpty());
+  EXPECT_THAT(plan.explanation.notes, ElementsAre(HasSubstr("micro-batches of 8 samples")));
 }
 
 TEST(AdaptedPlan, PredictsOtherStepsAnew) {
   const plan::Plan plan = adapted_plan(two_stages(), {.mini_batch_size = 8, .micro_batches = 1});
   EXPECT_EQ(plan.micro_batch_size, 8);
-  EXPECT_NEAR(plan.throughput_samples_per_s, 2'000, 1) << "one micro-batch at a time";
+  EXPECT_NEAR(plan.prediction.throughput_samples_per_s, 2'000, 1) << "one micro-batch at a time";
   EXPECT_EQ(plan.stages[0].memory_bytes, 3 * 1'000 + 50'000 + 2 * 4'000);
 }
 
