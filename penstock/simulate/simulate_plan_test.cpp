@@ -11,6 +11,7 @@ namespace {
 plan::Plan plan_of(const std::string& strategy, int stages) {
   plan::Plan plan;
   plan.strategy = plan::parse_scheduled_strategy(strategy);
+  plan.weights = plan::default_policy(plan.strategy);
   plan.micro_batches = 8;
   plan.cluster = {.levels = {{.name = "server",
                               .count = 8,

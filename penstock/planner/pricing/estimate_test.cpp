@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "penstock/planner/planner.h"
 #include "penstock/planner/pricing/prediction.h"
 #include "penstock/planner/testing/testing_graphs.h"
@@ -24,7 +26,7 @@ profile::Profile equal_layers(int layers, int64_t forward_ns = 1'000'000) {
 }
 
 plan::Plan straight_plan(int workers, const std::string& strategy, int64_t micro_batches,
-                         int layers, int64_t slack = -1) {
+                         int layers, std::optional<int64_t> slack = {}) {
   PlanOptions options;
   options.strategy = plan::parse_strategy_choice(strategy);
   options.straight = true;
