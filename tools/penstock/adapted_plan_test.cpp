@@ -54,12 +54,15 @@ TEST(AdaptedPlan, HasAnIntervalWhereTheProfileKnowsItsError) {
   EXPECT_EQ(unknown.prediction.throughput_low_samples_per_s, 0);
   EXPECT_EQ(unknown.prediction.throughput_high_samples_per_s, 0);
   given.prediction.compute_error = 0.03;
-  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 128}).prediction.throughput_high_samples_per_s, 0)
+  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 128}).prediction.throughput_high_samples_per_s,
+            0)
       << "scaled in proportion";
   const plan::Plan known = adapted_plan(given, {.mini_batch_size = 64, .micro_batches = 8});
   EXPECT_LT(2'000, known.prediction.throughput_low_samples_per_s);
-  EXPECT_LT(known.prediction.throughput_low_samples_per_s, known.prediction.throughput_samples_per_s);
-  EXPECT_LT(known.prediction.throughput_samples_per_s, known.prediction.throughput_high_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_low_samples_per_s,
+            known.prediction.throughput_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_samples_per_s,
+            known.prediction.throughput_high_samples_per_s);
   EXPECT_LT(known.prediction.throughput_high_samples_per_s, 4'000);
 }
 

@@ -162,12 +162,13 @@ TEST(ReportPage, ShowsStagesLinksFamiliesChangesAndNotesOfThePlan) {
 
 TEST(ReportPage, SaysWhyAFamilyIsNotThePlanOnce) {
   plan::Plan plan = vgg_plan();
-  plan.explanation.alternatives = {{.strategy = plan::Strategy::GPipe,
-                        .config = "1x16",
-                        .throughput_samples_per_s = 1,
-                        .note = "is 0.10x as fast: the pipeline drains before every step."}};
+  plan.explanation.alternatives = {
+      {.strategy = plan::Strategy::GPipe,
+       .config = "1x16",
+       .throughput_samples_per_s = 1,
+       .note = "is 0.10x as fast: the pipeline drains before every step."}};
   plan.explanation.notes = {"gpipe (1x16) is 0.10x as fast: the pipeline drains before every step.",
-                "12 of 16 workers are used."};
+                            "12 of 16 workers are used."};
   const std::string page = html_report({.plan = plan});
   EXPECT_EQ(occurrences(page, "the pipeline drains before every step"), 1u);
   EXPECT_EQ(occurrences(page, "12 of 16 workers are used"), 1u);
