@@ -125,8 +125,7 @@ void expect_as_in_pytorch(const std::string& path, at::Device device = at::kCPU)
   Tensors batch;
   for (const model::InputSpec& input : model.inputs())
     batch.push_back(expected[fmt::format("input.{}", batch.size())].to(input.type));
-  const at::Tensor output =
-      whole.forward(batch, {.training = true, .seed = 1, .device = device});
+  const at::Tensor output = whole.forward(batch, {.training = true, .seed = 1, .device = device});
   expect_close(output, expected["output"], "output");
   (output * expected["mask"]).sum().backward();
   size_t compared = 0;

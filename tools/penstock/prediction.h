@@ -14,7 +14,7 @@ struct Prediction {
   double throughput_samples_per_s = 0;
   double idle_share = 0;
   std::optional<plan::Interval> interval;  ///< of the throughput; nothing where it is not known
-  schedule::Timeline timeline;  ///< of the longest segment, as TrainResult::timeline
+  schedule::Timeline timeline;             ///< of the longest segment, as TrainResult::timeline
 };
 
 /// Simulates every segment of `result` with the costs of the options' plan; nothing when no segment

@@ -74,8 +74,7 @@ class Decoder {
         const auto code = static_cast<size_t>(next(columns[0]));
         const auto op = static_cast<Op>(code);
         stage += next_signed(columns[1]);
-        if (schedule::has_micro_batch(op))
-          batch[code] += next_signed(columns[2]);
+        if (schedule::has_micro_batch(op)) batch[code] += next_signed(columns[2]);
         mini_batch += next_signed(columns[3]);
         const int64_t peer = stage + (schedule::is_message(op) ? next_signed(columns[4]) : 0);
         version[code] += next_signed(columns[5]);
