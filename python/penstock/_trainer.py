@@ -67,6 +67,8 @@ class Trainer:
     :param loss: "cross-entropy", "mean-squared-error", "binary-cross-entropy", "model" (the model
         returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
         model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
+    :param label_smoothing: cross-entropy spreads this share of a target over all classes
+    :param ignore_index: targets of this value count nothing in cross-entropy; None: -100
     :param optimizer: "SGD", "Adam" or "AdamW", with the parameters of torch.optim: ``lr`` (None:
         0.001), ``momentum`` and ``nesterov`` (SGD), ``weight_decay`` (None: 0.01 of AdamW,
         otherwise 0), ``betas`` and ``eps`` (Adam, AdamW). Or a new optimiser of torch.optim for the

@@ -36,7 +36,7 @@ class Options(unittest.TestCase):
         steps = []
         for drop in (False, True):
             trainer = penstock.Trainer(
-                nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), (x[:8], y[:8]),
+                nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), x[:8],
                 workers=1, strategy="serial", batch_size=8, drop_last=drop,
             )  # fmt: skip
             trainer.fit(x, y, epochs=2)
