@@ -7,6 +7,7 @@
 #pragma once
 
 #include "penstock/imported/import_model.h"
+#include "penstock/job/prepare.h"
 #include "penstock/model/analytic_profile.h"
 #include "penstock/model/builder.h"
 #include "penstock/model/model.h"

@@ -16,6 +16,11 @@
 #include <vector>
 
 #include "penstock/imported/import_model.h"
+#include "penstock/job/auto_plan.h"
+#include "penstock/job/auto_plan_together.h"
+#include "penstock/job/job.h"
+#include "penstock/job/run_plan.h"
+#include "penstock/job/worker_devices.h"
 #include "penstock/model/mixing.h"
 #include "penstock/options/rows.h"
 #include "penstock/plan/plan.h"
@@ -31,10 +36,6 @@
 #include "penstock/util/freed_memory.h"
 #include "python/interpreter.h"
 #include "python/tensor_memory.h"
-#include "tools/penstock/auto_plan.h"
-#include "tools/penstock/job.h"
-#include "tools/penstock/job_auto_plan.h"
-#include "tools/penstock/worker_devices.h"
 
 namespace py = pybind11;
 
@@ -105,7 +106,7 @@ options::TrainRequest take_request(py::dict& options, const model::Model& model)
 /// Those that the user names, each there.
 std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& request) {
   try {
-    return tool::own_devices(request.run.device, /*local_rank=*/0, /*local_ranks=*/1);
+    return job::own_devices(request.run.device, /*local_rank=*/0, /*local_ranks=*/1);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("device: {}", error.what()));
   }
@@ -117,16 +118,17 @@ class PythonJob {
   /// Null: this process is no rank of several. Blocks until all ranks are there.
   static std::shared_ptr<PythonJob> join() {
     std::atomic<bool> stop{false};
-    std::unique_ptr<tool::Job> job = interruptibly(stop, [&stop] {
-      return tool::Job::join({.command = "a program in Python", .stop = &stop});
+    std::unique_ptr<job::Job> job = interruptibly(stop, [&stop] {
+      return job::Job::join(
+          {.command = "a program in Python", .stop = &stop, .listener = job::console_listener()});
     });
     if (job == nullptr) return nullptr;
     return std::make_shared<PythonJob>(std::move(job));
   }
 
-  explicit PythonJob(std::unique_ptr<tool::Job> job) : job_(std::move(job)) {}
+  explicit PythonJob(std::unique_ptr<job::Job> job) : job_(std::move(job)) {}
 
-  tool::Job& job() const { return *job_; }
+  job::Job& job() const { return *job_; }
   int rank() const { return job_->rank(); }
   int ranks() const { return job_->ranks(); }
   int training_ranks() const { return job_->ranks() - job_->servers(); }
@@ -166,7 +168,7 @@ class PythonJob {
   }
 
  private:
-  std::unique_ptr<tool::Job> job_;
+  std::unique_ptr<job::Job> job_;
 };
 
 /// One model as it was exported.
@@ -200,8 +202,8 @@ class ProgramModel {
 
   /// A plan as JSON, made for a profile that is measured now; by all ranks of a job.
   std::string plan(py::dict options, const std::shared_ptr<PythonJob>& job) const {
-    tool::AutoPlanRequest request;
-    take(options, "quiet", request.is_quiet);
+    bool is_quiet = false;
+    take(options, "quiet", is_quiet);
     const options::TrainRequest asked = take_request(options, model_);
     refuse_rest(options);
     const int64_t workers = asked.plan.workers.value_or(1);
@@ -218,26 +220,14 @@ class ProgramModel {
       throw ConfigError(fmt::format("micro_batches: expected 1 to the batch_size {}, found {}",
                                     batch_size, micro_batches));
     }
-    request.strategy = asked.plan.strategy;
-    request.workers = static_cast<int>(workers);
-    request.threads_per_worker = asked.run.threads;
-    request.mini_batch_size = batch_size;
-    request.micro_batches = asked.plan.micro_batches;
-    request.weights = asked.plan.weights;
-    request.precision = asked.plan.precision.value_or(request.precision);
-    request.seed = asked.run.seed;
-    request.device = tool::device_to_profile(devices_of(asked));
-    request.device_graphs = asked.run.device_graphs;
-    request.global_norm = asked.run.clip_norm > 0 || scales_loss(request.precision);
-    request.optimizer = asked.optimizer;
-    request.loss = asked.loss;
-    if (!graph::tie_groups(model_.graph()).empty() && !request.strategy && !request.weights)
-      request.weights = plan::WeightPolicy::Flush;
+    job::AutoPlanRequest request = job::auto_plan_request(asked, model_);
+    request.device = job::device_to_profile(devices_of(asked));
+    if (!is_quiet) request.listener = job::console_listener();
     std::atomic<bool> stop{false};
     request.stop = &stop;
     return interruptibly(stop, [&] {
-      return plan::to_json(job == nullptr ? tool::auto_plan(model_, request)
-                                          : tool::auto_plan_together(job->job(), model_, request));
+      return plan::to_json(job == nullptr ? job::auto_plan(model_, request)
+                                          : job::auto_plan_together(job->job(), model_, request));
     });
   }
 
@@ -273,7 +263,7 @@ class PythonSession {
     train.plan = plan::parse_plan(plan, "the plan");
     drop_last_ = request.data.drop_last;
     const std::vector<cluster::DeviceName> devices = devices_of(request);
-    for (const at::Device device : tool::dealt(devices, train.plan.num_workers()))
+    for (const at::Device device : job::dealt(devices, train.plan.num_workers()))
       train.device_of_worker.push_back(device.str());
     if (train.cuda_graphs && train.device_of_worker.empty())
       throw ConfigError("cuda_graphs: graphs are those of GPUs, and all workers are on the CPU");

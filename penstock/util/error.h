@@ -59,6 +59,12 @@ class RuntimeError : public Error {
   using Error::Error;
 };
 
+/// The answer no to valid input, where the caller needs a yes to go on (exit code 1).
+class NoAnswer : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A broken invariant of Penstock itself; never reachable from input.
 class InternalError : public Error {
  public:

@@ -17,7 +17,8 @@
 #              the same of weight policies (but for the verifier's own copy) and of optimisers
 #   examples   code that a document shows as that of a file (<!-- code of FILE -->) stands there
 #   options    the library speaks of values: no string of penstock/ holds an option of the command
-#              line, but for penstock/options and the files of tests/tidy/option_strings.txt
+#              line, but for penstock/options, penstock/job and the files of
+#              tests/tidy/option_strings.txt
 #   sentences  no sentence of README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ has more than 35
 #              words; docs/lab/ may
 #   budget     no folder has more lines than tests/tidy/budget.txt allows (scripts/size.sh)
@@ -93,7 +94,7 @@ check_includes() {
     for file in $(sources | grep "^penstock/$folder/"); do
       while IFS=: read -r line used; do
         case " $folder util $allowed " in
-          *" $used "*) ;;
+          *" $used "* | *" all "*) ;;
           *) echo "$file:$line: $folder may not include penstock/$used"; status=1 ;;
         esac
       done < <(used_folders "$file")
@@ -103,7 +104,7 @@ check_includes() {
     if [[ -f "penstock/$folder/CMakeLists.txt" ]]; then
       for used in $(linked_folders "penstock/$folder/CMakeLists.txt"); do
         case " $folder util $allowed " in
-          *" $used "*) ;;
+          *" $used "* | *" all "*) ;;
           *)
             echo "penstock/$folder/CMakeLists.txt:1: $folder may not depend on penstock::$used"
             status=1
@@ -318,7 +319,7 @@ check_columns() {
 
 # Strings that hold -- and a letter. var(--name) is a variable of CSS.
 check_options() {
-  mapfile -t files < <(sources | grep -v '^penstock/options/')
+  mapfile -t files < <(sources | grep -vE '^penstock/(options|job)/')
   LC_ALL=C awk -v allowed="tidy: allow(options)" -v list="tests/tidy/option_strings.txt" '
     FILENAME == list { if (!/^#/ && NF) listed[$1] = 1; next }
     !/--[A-Za-z]/ || !/"/ || index($0, allowed) { next }

@@ -57,12 +57,6 @@ Command profile_command(CLI::App& parent, char** argv);
 Command train_command(CLI::App& parent, char** argv);
 Command stream_command(CLI::App& parent, char** argv);
 
-/// The answer no to valid input, where a command needs a yes to go on: exit code 1.
-class NoAnswer : public Error {
- public:
-  using Error::Error;
-};
-
 /// For CLI::Option::check: refuses whole numbers outside of these bounds; the parser names the
 /// option.
 std::function<std::string(const std::string&)> whole_number(int64_t least,

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "penstock/options/check_profile.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/planner.h"
@@ -340,7 +341,7 @@ int run_plan(PlanOptions& options) {
   }
   const profile::Profile profile = profile::load_profile(options.profile);
   if (!options.precision.empty())
-    check_precision(profile, parse_precision(options.precision), options.profile);
+    options::check_precision(profile, parse_precision(options.precision), options.profile);
   options.plan.global_norm = options.plan.global_norm || scales_loss(profile.precision);
   std::optional<plan::Plan> priced;
   if (!options.price.empty()) priced = plan::load_plan(options.price);

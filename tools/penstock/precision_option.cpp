@@ -23,12 +23,4 @@ CLI::Option* add_precision(CLI::App& app, std::string& value, const std::string&
       });
 }
 
-void check_precision(const profile::Profile& profile, Precision wanted, const std::string& path) {
-  if (profile.precision == wanted) return;
-  throw ConfigError(fmt::format(
-      "{} was measured in {}, --precision is {}: expected a profile of that precision (penstock "
-      "profile --precision {})",
-      path, to_string(profile.precision), to_string(wanted), to_string(wanted)));
-}
-
 }  // namespace penstock::tool

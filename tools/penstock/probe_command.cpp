@@ -6,10 +6,10 @@
 
 #include "penstock/launch/job_environment.h"
 #include "penstock/probe/probe.h"
+#include "penstock/report/console/progress_bar.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/probe_arguments.h"
-#include "tools/penstock/progress.h"
 #include "tools/penstock/training_part.h"
 
 namespace penstock::tool {
@@ -20,7 +20,7 @@ int run_probe(ProbeArguments& options) {
   check_output("--output", options.output);
   options.probe.transport = parse_option("--transport", options.transport, probe::parse_transport);
   options.probe.message_bytes = parse_option("--size", options.size, parse_bytes);
-  ProgressBar bar("probing");
+  report::ProgressBar bar("probing");
   options.probe.progress = [&bar](int done, int total, const std::string& what) {
     bar.update(done, total, what);
   };

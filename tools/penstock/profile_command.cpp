@@ -8,19 +8,20 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/job/chosen_model.h"
+#include "penstock/job/job.h"
+#include "penstock/job/measured_profile.h"
+#include "penstock/job/profile_together.h"
+#include "penstock/job/worker_devices.h"
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/analytic_profile.h"
 #include "penstock/profile/device_spec.h"
 #include "penstock/report/report.h"
 #include "penstock/stream/profiled_loss.h"
 #include "penstock/util/json.h"
-#include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
-#include "tools/penstock/job.h"
-#include "tools/penstock/job_profile.h"
-#include "tools/penstock/measured_profile.h"
+#include "tools/penstock/option_values.h"
 #include "tools/penstock/profile_arguments.h"
-#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -43,14 +44,14 @@ struct Subject {
 
 Subject subject_of(ProfileArguments& options) {
   if (options.task.empty()) {
-    Subject subject{chosen_model(options.model), {}};
+    Subject subject{job::chosen_model(options.model), {}};
     options.profiler.loss = model::loss_for(subject.model, options.profiler.loss);
     return subject;
   }
   constexpr int kClasses = 4;  // of the generated scene
   constexpr int kMostClasses = 255;
   const stream::Task task = parse_option("--task", options.task, stream::parse_task);
-  const model::Shape frame = chosen_input(options.model);
+  const model::Shape frame = job::chosen_input(options.model);
   const bool is_frame = frame.size() == 3 && std::ranges::all_of(frame, [](int64_t side) {
                           return side <= frames::kMaxFrameSide;
                         });
@@ -68,22 +69,22 @@ Subject subject_of(ProfileArguments& options) {
                       : options.model.classes > 0 ? static_cast<int>(options.model.classes)
                                                   : kClasses;
   options.profiler.batch_size = 1;
-  model::Model model = model_of_task(options.model, task, frame, classes);
+  model::Model model = job::model_of_task(options.model, task, frame, classes);
   return {std::move(model),
           stream::profiled_loss(task, {.channels = size.channels, .classes = classes}, size,
                                 options.seed)};
 }
 
 /// All ranks measure at the same time; their mean.
-profile::Profile measure_as_job(Job& job, ProfileArguments& options, const Subject& subject,
+profile::Profile measure_as_job(job::Job& job, ProfileArguments& options, const Subject& subject,
                                 const CLI::App& app) {
-  check_same_options(job, app);
+  check_same_options(job, option_values(app));
   // A rank is a worker unless the user knows better.
   if (app.get_option("--concurrency")->empty()) options.profiler.concurrency = 1;
-  const int most = ranks_that_measure(options.profiler.concurrency, options.profiler.threads);
-  const JobProfile measured = measure_together(job, most, [&] {
-    return job.is_first() ? measured_with_progress(subject.model, options.profiler, subject.loss)
-                          : measured_quietly(subject.model, options.profiler, subject.loss);
+  const int most = job::ranks_that_measure(options.profiler.concurrency, options.profiler.threads);
+  const job::JobProfile measured = measure_together(job, most, [&] {
+    const job::Listener listener = job.is_first() ? job::console_listener() : job::Listener{};
+    return job::measured_profile(subject.model, options.profiler, listener, subject.loss);
   });
   if (!job.is_first()) return measured.profile;
   const int training = job.ranks() - job.servers();
@@ -91,7 +92,7 @@ profile::Profile measure_as_job(Job& job, ProfileArguments& options, const Subje
     std::cerr << fmt::format("{} of {} ranks measured: the others would have shared their cores\n",
                              measured.measured, training);
   }
-  if (const std::string text = speeds_text(measured); !text.empty()) std::cerr << text << '\n';
+  std::cerr << speeds_text(measured);
   return measured.profile;
 }
 
@@ -99,10 +100,10 @@ int run_profile(ProfileArguments& options, const CLI::App& app) {
   check(options);
   options.profiler.seed = options.seed;
   if (!options.analytic && !options.device.empty()) {
-    const auto job = launch::own_job();
+    const auto own = launch::own_job();
     options.profiler.device = parse_option("--device", options.device, [&](const auto& text) {
-      return device_to_profile(
-          own_devices(text, job ? job->local_rank : 0, job ? job->local_ranks : 1));
+      return job::device_to_profile(
+          job::own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1));
     });
     if (!options.profiler.device.empty() && app.get_option("--concurrency")->empty())
       options.profiler.concurrency = 1;
@@ -111,12 +112,16 @@ int run_profile(ProfileArguments& options, const CLI::App& app) {
     throw ConfigError(
         "--cuda-graphs: graphs are those of GPUs, and the CPU is measured (--device)");
   options.profiler.precision = parse_precision(options.precision);
-  const std::unique_ptr<Job> job = options.analytic ? nullptr : Job::join({.command = "profile"});
+  const std::unique_ptr<job::Job> job =
+      options.analytic
+          ? nullptr
+          : job::Job::join({.command = "profile", .listener = job::console_listener()});
   const Subject subject = subject_of(options);
   const profile::Profile profile =
       options.analytic ? estimate(options, subject.model)
       : job            ? measure_as_job(*job, options, subject, app)
-                       : measured_with_progress(subject.model, options.profiler, subject.loss);
+            : job::measured_profile(subject.model, options.profiler, job::console_listener(),
+                                    subject.loss);
   if (job && !job->is_first()) return kExitYes;
   const std::string document = profile::to_json(profile);
   if (!options.output.empty()) write_output(options.output, document);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/report/console/progress_bar.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
@@ -20,7 +21,6 @@
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
-#include "tools/penstock/progress.h"
 #include "tools/penstock/schedule_file.h"
 #include "tools/penstock/simulate_options.h"
 
@@ -107,7 +107,7 @@ Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   simulate::Options run = run_options(options);
   if (run.keep_timeline)
     check_drawable(options, schedule.num_actions(), schedule.shape().num_workers());
-  std::optional<ProgressBar> bar;
+  std::optional<report::ProgressBar> bar;
   if (schedule.num_actions() >= kProgressFrom) {
     bar.emplace("simulating");
     run.progress = [&bar](int64_t done, int64_t total) { bar->update(done, total, "actions"); };

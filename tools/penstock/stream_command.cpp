@@ -16,6 +16,10 @@
 #include <vector>
 
 #include "penstock/frames/frame_queue.h"
+#include "penstock/job/chosen_model.h"
+#include "penstock/job/measured_profile.h"
+#include "penstock/job/thread_memory.h"
+#include "penstock/job/worker_devices.h"
 #include "penstock/live/listening_socket.h"
 #include "penstock/live/live_server.h"
 #include "penstock/model/optimizer.h"
@@ -27,18 +31,14 @@
 #include "penstock/util/error.h"
 #include "penstock/util/freed_memory.h"
 #include "penstock/util/rounding.h"
-#include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/command_line.h"
-#include "tools/penstock/measured_profile.h"
 #include "tools/penstock/stream_arguments.h"
 #include "tools/penstock/stream_checks.h"
 #include "tools/penstock/stream_live.h"
 #include "tools/penstock/stream_plan.h"
 #include "tools/penstock/stream_view.h"
 #include "tools/penstock/stream_weights.h"
-#include "tools/penstock/thread_memory.h"
-#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -76,8 +76,8 @@ model::Model model_of(const StreamArguments& options, stream::Task task,
                                   source.describe()));
   }
   const frames::FrameSize size = source.size();
-  return model_of_task(options.model, task, {size.channels, size.height, size.width},
-                       source.num_classes());
+  return job::model_of_task(options.model, task, {size.channels, size.height, size.width},
+                            source.num_classes());
 }
 
 void require_float32(const std::string& path, Precision precision) {
@@ -98,7 +98,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
           report::plural(profile.batch_size, "sample"), model.name(), model.graph().num_layers()));
     }
     require_float32(options.profile_path, profile.precision);
-    std::cerr << other_graphs_text(profile, options.profile_path, request.device_graphs);
+    std::cerr << job::other_graphs_text(profile, options.profile_path, request.device_graphs);
     return profile;
   }
   model::ProfilerOptions profiler{.batch_size = 1,
@@ -115,7 +115,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
     profiler.device_graphs = request.device_graphs;
     profiler.concurrency = 1;
   }
-  return measured_with_progress(model, profiler, loss);
+  return job::measured_profile(model, profiler, job::console_listener(), loss);
 }
 
 /// The latency that a frame should keep: one tick for every stage and every frame that may wait.
@@ -228,7 +228,7 @@ int run_stream(const StreamArguments& options) {
   catch_end_signals(on_stop_signal);
   check(options);
   const auto devices = parse_option("--device", options.device, [](const std::string& text) {
-    return own_devices(text, /*local_rank=*/0, /*local_ranks=*/1);
+    return job::own_devices(text, /*local_rank=*/0, /*local_ranks=*/1);
   });
   keep_freed_memory();
   std::unique_ptr<frames::FrameSource> source =
@@ -257,7 +257,7 @@ int run_stream(const StreamArguments& options) {
                      : std::optional(plan::parse_weight_policy(options.weights)),
       .fps = options.fps,
       .optimizer = options.optimizer,
-      .device = device_to_profile(devices),
+      .device = job::device_to_profile(devices),
       .device_graphs = options.cuda_graphs};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const bool on_cpu = request.device.empty();
@@ -269,7 +269,7 @@ int run_stream(const StreamArguments& options) {
   request.workers = options.workers > 0 ? static_cast<int>(options.workers)
                     : on_cpu            ? std::max(1, cores / static_cast<int>(options.threads))
                                         : static_cast<int>(devices.size());
-  require_memory_for_threads(request.workers * options.threads);
+  job::require_memory_for_threads(request.workers * options.threads);
   std::optional<profile::Profile> profile;
   plan::Plan plan;
   if (options.plan_path.empty()) {
@@ -291,7 +291,7 @@ int run_stream(const StreamArguments& options) {
     }
     if (!options.profile_path.empty())
       check_profile_size(*profile, model, task, size, options.profile_path);
-    request.between_gpus = level_between(devices, request.workers);
+    request.between_gpus = job::level_between(devices, request.workers);
     plan = stream_plan(*profile, request);
     std::cerr << frame_rate_text(plan, *profile, request);
   } else {
@@ -315,7 +315,7 @@ int run_stream(const StreamArguments& options) {
         "note: one stage learns without delay: --weights {} makes no difference\n",
         options.weights);
   }
-  const std::vector<at::Device> device_of_stage = dealt(devices, stages_of(plan));
+  const std::vector<at::Device> device_of_stage = job::dealt(devices, stages_of(plan));
   std::cerr << shared_device_text(device_of_stage);
   if (!on_cpu && device_of_stage.empty()) {
     std::cerr << fmt::format("note: no stage is on a GPU: the plan has {}, and --device is {}\n",
@@ -336,7 +336,7 @@ int run_stream(const StreamArguments& options) {
       .learning_rate = options.learning_rate,
       .threads_per_worker = static_cast<int>(options.threads),
       .device_of_stage = on_cpu ? std::function<std::vector<at::Device>(int)>()
-                                : [&devices](int stages) { return dealt(devices, stages); },
+                                : [&devices](int stages) { return job::dealt(devices, stages); },
       .device_graphs = options.cuda_graphs,
       .seed = options.seed,
       .max_frames = options.max_frames,
@@ -416,7 +416,7 @@ int run_stream(const StreamArguments& options) {
                             .predicted_fps = predicted_fps,
                             .deadline_ns = deadline_ns,
                             .stages = watcher.stages().medians(),
-                            .devices = dealt(devices, stages_of(summary.state.plan))};
+                            .devices = job::dealt(devices, stages_of(summary.state.plan))};
   write_output("", options.json ? stream_json(report) : stream_text(report));
   return failure.empty() ? kExitYes : complain(failure, kExitFailure);
 }

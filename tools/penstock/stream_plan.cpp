@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/job/own_cluster.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/plan/shared_weights.h"
 #include "penstock/planner/planner.h"
@@ -13,7 +14,6 @@
 #include "penstock/util/rounding.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
-#include "tools/penstock/own_cluster.h"
 
 namespace penstock::tool {
 
@@ -33,8 +33,8 @@ std::optional<plan::Plan> plan_with(const profile::Profile& profile,
       .micro_batches = 1};
   options.optimizer_state_per_weight =
       static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
-  const cluster::Cluster cluster = own_cluster(workers, profile.copy_bandwidth_bytes_per_s,
-                                               profile.hand_over_ns, request.between_gpus);
+  const cluster::Cluster cluster = job::own_cluster(workers, profile.copy_bandwidth_bytes_per_s,
+                                                    profile.hand_over_ns, request.between_gpus);
   planner::PlanResult result = planner::make_plan(profile, cluster, options);
   // What no policy of a stream can learn.
   if (workers > 1 && result.plan && plan::stages_share_weights(*result.plan, profile.graph))

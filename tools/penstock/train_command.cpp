@@ -1,64 +1,26 @@
 // penstock train: plans if need be, trains, and puts the prediction beside the measurement.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <exception>
-#include <filesystem>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
-#include <optional>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#include "penstock/imported/import_model.h"
-#include "penstock/launch/job_environment.h"
-#include "penstock/model/mixing.h"
-#include "penstock/net/fabric_kind.h"
-#include "penstock/plan/gradient_sync.h"
-#include "penstock/report/page/html_report.h"
+#include "penstock/job/prepare.h"
+#include "penstock/job/run_warnings.h"
+#include "penstock/job/serial_check_text.h"
 #include "penstock/report/report.h"
-#include "penstock/report/text/text.h"
 #include "penstock/runtime/fabric/failure.h"
-#include "penstock/runtime/fabric/world.h"
-#include "penstock/schedule/formats/chrome_trace.h"
-#include "penstock/train/checkpoint/checkpoint.h"
-#include "penstock/train/checkpoint/checkpoint_folders.h"
-#include "penstock/train/checkpoint/folder_lock.h"
-#include "penstock/train/data/data_digest.h"
-#include "penstock/train/data/load_data.h"
-#include "penstock/train/serial_check.h"
-#include "penstock/train/trainer.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
 #include "penstock/util/log.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/units.h"
-#include "tools/penstock/adapted_plan.h"
-#include "tools/penstock/auto_plan.h"
-#include "tools/penstock/begin_run.h"
-#include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/command_line.h"
-#include "tools/penstock/job.h"
-#include "tools/penstock/job_auto_plan.h"
-#include "tools/penstock/prediction.h"
+#include "tools/penstock/console_observer.h"
 #include "tools/penstock/row_options.h"
-#include "tools/penstock/saved_options.h"
-#include "tools/penstock/thread_memory.h"
 #include "tools/penstock/train_arguments.h"
-#include "tools/penstock/train_check.h"
-#include "tools/penstock/train_history.h"
-#include "tools/penstock/train_output.h"
-#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -71,616 +33,72 @@ extern "C" void on_signal(int) {
   end_at_next_signal();
 }
 
-/// Whether the plan's stages are those of the model; other layers are most likely another model's.
-void check_model(const plan::Plan& plan, const model::Model& model, const std::string& path) {
-  try {
-    plan::stage_of_layer(plan, model.graph());
-  } catch (const ConfigError& error) {
-    if (plan.model.empty() || plan.model == model.name()) throw;
-    throw ConfigError(fmt::format("{} is a plan for {}, --model is {}: {}", path, plan.model,
-                                  model.name(), error.what()));
-  }
-}
-
-void cap_micro_batches(TrainArguments& options, bool says) {
-  const int64_t most = options.train.mini_batch_size;
-  std::optional<int64_t>& micro_batches = options.request.plan.micro_batches;
-  if (micro_batches.value_or(0) <= most) return;
-  if (says) {
-    std::cerr << fmt::format("--micro-batches {}: a step of {} has {}\n", *micro_batches,
-                             report::plural(most, "sample"), report::plural(most, "micro-batch"));
-  }
-  micro_batches = most;
-}
-
-/// What auto_plan() has to know of the other options; the same on all ranks of a job, of which one
-/// `says` what it changes.
-void complete_request(TrainArguments& options, const model::Model& model, bool says) {
-  const options::TrainRequest& request = options.request;
-  const int64_t workers = request.plan.workers.value_or(1);
-  if (workers < 1 || workers > options::kMaxThreads) {
-    throw ConfigError(fmt::format("--workers must lie between 1 and {}, found {}",
-                                  options::kMaxThreads, workers));
-  }
-  AutoPlanRequest& plan = options.plan;
-  plan.strategy = request.plan.strategy;
-  plan.weights = request.plan.weights;
-  // Only under flush are the gradients of a weight that stages share added up at one moment.
-  if (!graph::tie_groups(model.graph()).empty() && !plan.strategy && !plan.weights)
-    plan.weights = plan::WeightPolicy::Flush;
-  cap_micro_batches(options, says);
-  plan.profile_path = request.plan.profile;
-  plan.micro_batches = request.plan.micro_batches;
-  plan.chunks = request.plan.chunks;
-  plan.slack = request.plan.slack;
-  plan.keep = request.plan.keep;
-  if (request.plan.sync) plan.sync = request.plan.sync->method;
-  plan.gradient_precision = request.plan.gradient_precision.value_or(plan.gradient_precision);
-  plan.shard_optimizer = request.plan.shard_optimizer;
-  plan.workers = static_cast<int>(workers);
-  plan.threads_per_worker = options.train.threads_per_worker;
-  plan.mini_batch_size = options.train.mini_batch_size;
-  plan.seed = request.run.seed;
-  plan.global_norm = request.run.clip_norm > 0 || scales_loss(plan.precision);
-  plan.gradient_groups = request.run.gradient_groups;
-  plan.optimizer = request.optimizer;
-}
-
-/// The user's plan.
-plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
-  plan::Plan plan = plan::load_plan(options.request.plan.file);
-  // Every worker is a thread with its own copy of the weights: refused before anything is made
-  // for it.
-  if (plan.num_workers() > options::kMaxThreads) {
-    throw ConfigError(fmt::format(
-        "{}: the plan has {} workers, expected at most {}: they are threads of this process",
-        options.request.plan.file, plan.num_workers(), options::kMaxThreads));
-  }
-  if (!options.request.run.batch_size)
-    options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
-  options::check_batch_size(options.train.mini_batch_size);
-  check_model(plan, model, options.request.plan.file);
-  if (!plan.model.empty() && plan.model != model.name()) {
-    std::cerr << fmt::format(
-        "warning: {} is a plan for {}, --model is {}: the layers have the same names, but the "
-        "plan's "
-        "times may not be this model's\n",
-        options.request.plan.file, printable(plan.model), model.name());
-  }
-  plan.model = model.name();
-  const std::optional<Precision> precision = options.request.plan.precision;
-  if (precision && *precision != plan.precision) {
-    throw ConfigError(fmt::format(
-        "{} was made for {}, --precision is {}: plan with a profile of that precision (penstock "
-        "profile --precision {})",
-        options.request.plan.file, to_string(plan.precision), to_string(*precision),
-        to_string(*precision)));
-  }
-  cap_micro_batches(options, /*says=*/true);
-  return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
-                             .micro_batches = options.request.plan.micro_batches,
-                             .weights = options.request.plan.weights,
-                             .shard_optimizer = options.request.plan.shard_optimizer});
-}
-
-/// Takes the method and the precision that the user names. What a plan of theirs predicts stays
-/// that of its own, which one rank `says`; its notes, which may be about them, go.
-void set_sync(const TrainArguments& options, plan::Plan& plan, bool says) {
-  const auto before = std::pair(plan.sync, plan.gradient_precision);
-  const options::PlanSection& asked = options.request.plan;
-  if (asked.sync) plan.sync = asked.sync->method.value_or(plan.sync);
-  plan.gradient_precision = asked.gradient_precision.value_or(plan.gradient_precision);
-  if (options.request.plan.file.empty() || before == std::pair(plan.sync, plan.gradient_precision))
+/// On rank 0 lines of the library go around the progress bar; elsewhere only warnings are shown.
+/// train() logs from this thread only, between its runs.
+void show_log(const job::Job* job, const std::shared_ptr<ConsoleObserver>& observer) {
+  if (job != nullptr && !job->is_first()) {
+    set_log_sink([rank = job->rank()](LogLevel level, std::string_view message) {
+      if (level == LogLevel::Warning) std::cerr << fmt::format("rank {}: {}\n", rank, message);
+    });
     return;
-  plan.explanation.notes.clear();
-  if (says) {
-    std::cerr << fmt::format("{}: its predictions are for --sync {} --sync-precision {}\n",
-                             options.request.plan.file, to_string(before.first),
-                             to_string(before.second));
   }
-}
-
-/// The layers, their shapes and weights, as one line.
-std::string model_digest(const model::Model& model) {
-  std::string all;
-  for (int l = 0; l < model.graph().num_layers(); ++l) {
-    const LayerId id{l};
-    all += model.graph().layer(id).name;
-    for (const model::Shape& shape : model.output_shapes(id))
-      all += fmt::format(" {}", fmt::join(shape, "x"));
-    all += '\n';
-  }
-  return fmt::format("{}, {} layers, CRC {:08x}", model.name(), model.graph().num_layers(),
-                     crc32_of(all));
-}
-
-/// Why servers have nothing to do; empty: they have, or there are none.
-std::string servers_advice(const Job& job, const train::TrainOptions& options) {
-  if (job.servers() == 0) return {};
-  const plan::GradientSync sync = options.plan.sync;
-  std::string why;
-  if (options.plan.replicas() == std::vector<int>(options.plan.stages.size(), 1)) {
-    why = "the plan has no replicas, so there are no gradients to add";
-  } else if (sync == plan::GradientSync::Ordered || sync == plan::GradientSync::Ring) {
-    why = fmt::format(
-        "--sync {} does not use {} (expected summation, hierarchical, parameter-server or "
-        "asynchronous)",
-        to_string(options.plan.sync), job.servers() == 1 ? "it" : "them");
-  } else if (options.world->site().num_training_ranks() == 1) {
-    why = "all workers are on one rank, where gradients are added in shared memory";
-  }
-  if (why.empty()) return {};
-  return fmt::format(
-      "warning: the job's {} nothing to do: {}\n",
-      job.servers() == 1 ? "server has" : fmt::format("{} servers have", job.servers()), why);
-}
-
-/// That a plan for the threads of one process is used by several ranks; empty: it is not.
-std::string plan_advice(const train::TrainOptions& options) {
-  const auto& levels = options.plan.cluster.levels;
-  const bool for_threads = std::any_of(levels.begin(), levels.end(),
-                                       [](const auto& level) { return level.by_reference; });
-  if (!for_threads || options.world->site().num_training_ranks() == 1) return {};
-  return "warning: the plan was made for workers that are threads of one process; between ranks "
-         "its messages and sums take longer than it predicts\n";
-}
-
-/// That a plan moves activations to where they are already; empty: it does not.
-std::string offload_advice(const plan::Plan& plan,
-                           const std::vector<cluster::DeviceName>& devices) {
-  const bool moves = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                 [](const plan::Stage& stage) { return stage.offload; });
-  const bool on_host = std::all_of(devices.begin(), devices.end(),
-                                   [](const auto& device) { return device.is_cpu(); });
-  if (!moves || !on_host) return {};
-  return "warning: the plan moves activations to the memory of the host, where this run computes: "
-         "nothing moves\n";
-}
-
-/// How often the launcher has started the job again, which may have this one rank only.
-int restarts_of(const Job* job) {
-  if (job != nullptr) return job->restart();
-  const auto own = launch::own_job();
-  return own ? own->restart : 0;
-}
-
-/// What rank 0's `part` returns, or this process's own.
-std::string from_first(Job* job, const std::function<std::string()>& part) {
-  return job == nullptr ? part() : job->from_first(part);
-}
-
-/// The plan of the checkpoint that the run goes on from, if it was made for the same request, so
-/// that the run goes on as if it had not ended. Says which plan it will be. Empty: to be planned.
-std::string plan_of_checkpoint(const TrainArguments& options, const model::Model& model) {
-  if (!options.train.resume || !options.request.plan.file.empty() ||
-      !train::has_checkpoint(options.request.run.checkpoint))
-    return {};
-  const train::SavedPlan saved = train::newest_plan(options.request.run.checkpoint, model);
-  if (saved.request == options.train.plan_request) {
-    std::cerr << fmt::format("plan: that of the checkpoint, {}\n", saved.file.string());
-    return saved.text;
-  }
-  std::cerr << (saved.file.empty()
-                    ? std::string("plan: made anew, because the checkpoint holds none\n")
-                    : fmt::format(
-                          "plan: made anew for {}; that of the checkpoint was made for {}\n",
-                          options.train.plan_request, saved.request));
-  return {};
-}
-
-/// Ranks may lack the file, and have rank 0's plan all the same; one that says something else is
-/// refused.
-void check_same_plans(Job& job, const std::string& path) {
-  const std::vector<std::string> plans = job.together([&]() -> std::string {
-    if (!job.is_first() && !std::filesystem::exists(path)) return {};
-    const plan::Plan plan = plan::load_plan(path);
-    return fmt::format("{} on {}, CRC {:08x}", plan::to_string(plan.strategy),
-                       report::plural(plan.num_workers(), "worker"), crc32_of(plan::to_json(plan)));
+  set_log_sink([observer](LogLevel, std::string_view message) {
+    observer->finish();
+    std::cerr << message << std::endl;
   });
-  for (size_t r = 1; r < plans.size(); ++r) {
-    if (plans[r].empty() || plans[r] == plans.front()) continue;
-    throw ConfigError(
-        fmt::format("--plan {}: the ranks of a job must have the same plan: the file of rank 0 is "
-                    "{}, that of rank {} is {}",
-                    path, plans.front(), r, plans[r]));
-  }
 }
 
-/// The checkpoint's, the user's, or one made now; that of rank 0 on all ranks.
-plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
-  const bool is_first = job == nullptr || job->is_first();
-  const std::string saved = from_first(job, [&] { return plan_of_checkpoint(options, model); });
-  if (!saved.empty()) return plan::parse_plan(saved, "the checkpoint's plan");
-  if (options.request.plan.file.empty()) {
-    complete_request(options, model, is_first);
-    if (job == nullptr)
-      options.plan.between_gpus = level_between(options.devices, options.plan.workers);
-    options.plan.sums_wait = options.request.run.fabric == net::FabricKind::Nccl;
-    return job == nullptr ? auto_plan(model, options.plan)
-                          : auto_plan_together(*job, model, options.plan);
+int check_serially(const job::PreparedRun& run, const job::Watching& watching) {
+  const job::SerialOutcome outcome = job::check_against_serial(run, watching);
+  if (run.is_first()) {
+    const plan::Plan& plan = run.train.plan;
+    write_output("", run.request.output.json ? job::check_json(plan, outcome.check)
+                                             : job::check_text(plan, outcome.check));
   }
-  if (job != nullptr) check_same_plans(*job, options.request.plan.file);
-  const std::string text =
-      from_first(job, [&] { return plan::to_json(plan_of_file(options, model)); });
-  const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");
-  if (!is_first && !options.request.run.batch_size)
-    options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
-  return plan;
-}
-
-/// plan_of_job(), or one to end with at once where a signal came while it was made.
-plan::Plan plan_unless_stopped(Job* job, TrainArguments& options, const model::Model& model) {
-  if (job != nullptr) return plan_of_job(job, options, model);  // ranks stop together, later
-  try {
-    options.plan.stop = &g_stop;
-    if (!g_stop) return plan_of_job(job, options, model);
-  } catch (const RuntimeError&) {
-    if (!g_stop) throw;
-  }
-  if (const std::string saved = plan_of_checkpoint(options, model); !saved.empty())
-    return plan::parse_plan(saved, "the checkpoint's plan");
-  // So that a run that resumes plans anew.
-  options.train.plan_request = "no plan: stopped before one was made";
-  plan::Plan plan = one_stage(model);
-  plan.cluster = cluster::local_cluster(1, 1);
-  return plan;
-}
-
-bool is_given(const TrainArguments& options, std::string_view row) {
-  return std::find(options.given.begin(), options.given.end(), row) != options.given.end();
-}
-
-/// What checkpoints keep of the options, with those that the plan has decided.
-std::map<std::string, std::string> kept_options(const TrainArguments& options,
-                                                const std::string& data) {
-  options::TrainRequest request = options.request;
-  const plan::Plan& plan = options.train.plan;
-  request.run.batch_size = options.train.mini_batch_size;
-  request.plan.weights = plan.weights;
-  request.plan.sync = options::SyncRequest{plan.sync};
-  request.plan.gradient_precision = plan.gradient_precision;
-  request.plan.precision = plan.precision;
-  std::map<std::string, std::string> kept = options::kept_options(request);
-  kept["--data"] = data;
-  return kept;
-}
-
-/// What a run that continues a checkpoint does otherwise than the run that saved it.
-std::string resume_advice(const TrainArguments& options, const model::Model& model) {
-  if (!options.train.resume || !train::has_checkpoint(options.request.run.checkpoint)) return {};
-  const train::CheckpointPosition saved =
-      train::newest_position(options.request.run.checkpoint, model);
-  std::string text = changed_settings(saved_settings(saved), options.train.settings);
-  if (saved.seed != options.train.seed && is_given(options, "--seed")) {
-    text += fmt::format(
-        "warning: --seed {} has no effect: the run goes on with the checkpoint's seed, {}\n",
-        options.train.seed, saved.seed);
-  }
-  return text;
-}
-
-/// Whether nothing is left to train: rank 0 looks, and all ranks know or throw. If something is, it
-/// takes the folder of the checkpoints for this run.
-bool is_finished(Job* job, const TrainArguments& options, const model::Model& model,
-                 std::optional<train::RunLock>& lock) {
-  // The rank of a job that has failed may still be ending.
-  const std::chrono::seconds patience(restarts_of(job) > 0 ? 10 : 0);
-  return from_first(job, [&] {
-           if (begin_run(options.request.run, model) == Begin::Finished) return "finished";
-           const std::string& folder = options.request.run.checkpoint;
-           if (!folder.empty()) lock.emplace(train::folder_of_checkpoints(folder), patience);
-           return "";
-         }) == "finished";
-}
-
-/// What the user should know before hours are spent.
-std::string advice(const plan::Plan& plan, int threads_per_worker) {
-  std::string text;
-  if (plan.weights == plan::WeightPolicy::Latest) {
-    text +=
-        "weights 'latest': backward uses newer weights than forward, so its gradients are not "
-        "those of the loss; training may not converge\n";
-  }
-  const int64_t threads = saturating_mul(plan.num_workers(), threads_per_worker);
-  const int64_t cores = std::thread::hardware_concurrency();
-  if (cores > 0 && threads > cores) {
-    text +=
-        fmt::format("{} with {} each share {}: the prediction assumes a core for every thread\n",
-                    report::plural(plan.num_workers(), "worker"),
-                    report::plural(threads_per_worker, "thread"), report::plural(cores, "core"));
-  }
-  return text;
-}
-
-/// Trains twice for a few steps, and nothing else.
-int compare_with_serial(const TrainArguments& options, const model::Model& model,
-                        const train::DataSplit& data, Job* job) {
-  train::TrainOptions train_options = options.train;
-  // The learning rates are those of the whole training.
-  const int64_t whole = saturating_mul(
-      train_options.epochs, train::mini_batches_per_epoch(data.train->size(), train_options));
-  if (train_options.learning_rate_steps == 0) {
-    train_options.learning_rate_steps =
-        train_options.max_steps > 0 ? std::min(whole, train_options.max_steps) : whole;
-  }
-  const train::SerialCheck result =
-      train::check_against_serial(model, data, train_options, options.request.run.check_steps);
-  if (job != nullptr) {
-    // Only rank 0 has the reference.
-    const std::string equal = job->from_first([&] { return result.equal() ? "1" : "0"; });
-    if (!job->is_first()) return equal == "1" ? kExitYes : kExitNo;
-  }
-  write_output("", options.request.output.json ? check_json(train_options.plan, result)
-                                               : check_text(train_options.plan, result));
-  return result.equal() ? kExitYes : kExitNo;
-}
-
-/// Everything that `penstock report` shows of a run. A run too long to be drawn is reported without
-/// its timeline.
-std::string page_of(const std::string& model, const Outcome& outcome,
-                    const report::History& earlier) {
-  report::ReportInput input{
-      .plan = outcome.plan,
-      .history = report::parse_history(history_json(model, outcome, earlier), "history")};
-  if (outcome.servers > 0) {
-    const int64_t ranks = std::ssize(outcome.result.ranks);
-    input.notes.push_back(fmt::format(
-        "The job had {}; {} only added gradients (--sync {}).", report::plural(ranks, "rank"),
-        outcome.servers == 1 ? "the last one, a server,"
-                             : fmt::format("the last {}, servers,", outcome.servers),
-        to_string(outcome.plan.sync)));
-  }
-  if (outcome.predicted != nullptr)
-    input.timelines = {outcome.predicted->timeline, outcome.result.timeline};
-  if (const std::string trouble = report::too_large_to_draw(input.timelines); !trouble.empty()) {
-    input.timelines.clear();
-    input.notes.push_back("No timeline: " + trouble + ".");
-  }
-  return report::html_report(input);
-}
-
-/// The threads that this process trains with: those of all workers, or of the rank's own.
-int64_t threads_of(const train::TrainOptions& options) {
-  const auto workers = options.world == nullptr ? static_cast<int64_t>(options.plan.num_workers())
-                                                : std::ssize(options.world->site().own_workers());
-  return saturating_mul(workers, options.threads_per_worker);
-}
-
-train::DataSplit data_for(const model::Model& model, const options::TrainRequest& request) {
-  const options::DataRequest& data = request.data;
-  const std::string name = data.name.value_or(options::kUsualData);
-  const train::DataFormatRow* const format = train::find_data_format(name);
-  if (!data.test_file.empty() && (format == nullptr || !format->is_own())) {
-    throw ConfigError(
-        fmt::format("--test-data is for training samples in a file, --data is {}", name));
-  }
-  try {
-    return train::load_data({.name = name,
-                             .folder = data.folder,
-                             .sample = train::samples_for(model, request.loss),
-                             .train_samples = data.train_samples,
-                             .test_samples = data.test_samples,
-                             .seed = request.run.seed,
-                             .test_file = data.test_file,
-                             .test_share = data.test_share,
-                             .ignore_index = request.loss.ignore_index,
-                             .skip_bad_samples = data.bad_samples == options::BadSamples::Skip});
-  } catch (const ConfigError& error) {
-    if (data.name) throw;
-    throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
-                                  name, error.what()));
-  }
-}
-
-/// What the file has of earlier runs of the training that this one has continued.
-report::History earlier_history(const TrainArguments& options, const std::string& model) {
-  std::error_code ignored;
-  if (!options.train.resume || options.request.output.history.empty() ||
-      !std::filesystem::is_regular_file(options.request.output.history, ignored))
-    return {};
-  try {
-    report::History earlier = report::load_history(options.request.output.history);
-    if (earlier.model == model) return earlier;
-    std::cerr << fmt::format("warning: {} was the history of '{}': it is replaced\n",
-                             options.request.output.history, printable(earlier.model));
-  } catch (const Error& error) {
-    std::cerr << fmt::format("warning: the earlier history is lost: {}\n", error.what());
-  }
-  return {};
+  return outcome.equal ? kExitYes : kExitNo;
 }
 
 /// The results, where the user wants them. All that can be written is written before the first
 /// failure is thrown: it took hours to make.
-void write_results(const TrainArguments& options, const model::Model& model,
-                   const train::TrainResult& result, int servers) {
-  const std::optional<Prediction> predicted = predict(options.train, result);
-  const Outcome outcome{.plan = options.train.plan,
-                        .result = result,
-                        .predicted = predicted ? &*predicted : nullptr,
-                        .saves = !options.request.run.checkpoint.empty(),
-                        .servers = servers};
+void write_results(const job::PreparedRun& run, const train::TrainResult& result) {
   std::exception_ptr failure;
-  const auto attempt = [&failure](const auto& write) {
+  for (const job::Artifact& artifact : job::artifacts(run, result, job::console_listener())) {
     try {
-      write();
+      write_output(artifact.path, artifact.make());
     } catch (...) {
       if (!failure) failure = std::current_exception();
     }
-  };
-  const report::History earlier = earlier_history(options, model.name());
-  // A training that was complete before has its files already.
-  const bool was_complete = options.train.resume && result.losses.empty() && !result.interrupted;
-  if (was_complete &&
-      (!options.request.output.history.empty() || !options.request.output.html.empty()))
-    std::cerr << "nothing was trained: --history and --html write nothing\n";
-  if (!options.request.output.history.empty() && !was_complete)
-    attempt([&] {
-      write_output(options.request.output.history, history_json(model.name(), outcome, earlier));
-    });
-  if (!options.request.output.html.empty() && !was_complete)
-    attempt([&] {
-      write_output(options.request.output.html, page_of(model.name(), outcome, earlier));
-    });
-  if (!options.request.output.trace.empty() && predicted) {
-    attempt([&] {
-      write_output(options.request.output.trace,
-                   schedule::chrome_trace({&predicted->timeline, &result.timeline}));
-    });
   }
-  attempt(
-      [&] { write_output("", options.request.output.json ? to_json(outcome) : to_text(outcome)); });
   if (failure) std::rethrow_exception(failure);
 }
 
-int run_train(TrainArguments& options, const CLI::App& app, Job* job) {
-  const bool is_first = job == nullptr || job->is_first();
-  if (!is_first) {
-    set_log_sink([rank = job->rank()](LogLevel level, std::string_view message) {
-      if (level == LogLevel::Warning) std::cerr << fmt::format("rank {}: {}\n", rank, message);
-    });
-  }
-  std::optional<model::Model> chosen;
-  train::DataSplit data;
-  const auto load = [&]() -> std::string {
-    options::TrainRequest& request = options.request;
-    chosen.emplace(chosen_model(request.model));
-    request.loss = model::loss_for(*chosen, request.loss);
-    options.train.loss = options.plan.loss = request.loss;
-    data = data_for(*chosen, request);
-    return "";
-  };
-  if (job == nullptr)
-    load();
-  else
-    job->together(load);
-  const model::Model& model = *chosen;
-  if (job != nullptr) {
-    check_same_options(*job, app);
-    job->check_same("model", model_digest(model));
-    job->check_same("data", train::data_digest(data));
-    job->check_same("number of servers", fmt::to_string(job->servers()));
-    std::optional<int64_t>& workers = options.request.plan.workers;
-    if (!workers) workers = job->ranks() - job->servers();
-  }
-
-  train::TrainOptions& train_options = options.train;
-  options.plan.training_samples = saturating_mul(data.train->size(), train_options.epochs);
-  options.plan.precision = options.request.plan.precision.value_or(options.plan.precision);
-  // A job that the launcher has started again continues.
-  if (restarts_of(job) > 0 && !options.request.run.checkpoint.empty())
-    train_options.resume = options.request.run.resume = true;
-  train_options.plan_request = options::plan_request(options.request);
-  std::optional<train::RunLock> lock;
-  std::unique_ptr<runtime::World> world;
-  const bool finished = is_finished(job, options, model, lock);
-  train_options.plan = finished && job == nullptr && options.request.plan.file.empty()
-                           ? one_stage(model)
-                           : plan_unless_stopped(job, options, model);
-  if (finished && options.request.plan.file.empty())
-    train_options.plan.precision = options.plan.precision;
-  set_sync(options, train_options.plan, is_first);
-  train_options.settings = kept_options(options, train::data_digest(*data.train));
-  if (is_first && !finished && !g_stop) {
-    const options::RunFacts facts{options.request, train_options.plan, job != nullptr};
-    std::cerr << options::idle_options(facts, options.given) << resume_advice(options, model);
-  }
-  train_options.stop = &g_stop;
-  if (job != nullptr) {
-    // Fewer workers than ranks may be faster; a user who asks for fewer has counted wrong.
-    const int training = job->ranks() - job->servers();
-    const int workers = train_options.plan.num_workers();
-    const bool chosen =
-        options.request.plan.file.empty() && *options.request.plan.workers >= training;
-    world = job->make_world(workers, /*may_idle=*/chosen);
-    train_options.world = world.get();
-    if (is_first) std::cerr << servers_advice(*job, train_options) << plan_advice(train_options);
-    if (is_first && chosen && workers < training) {
-      std::cerr << fmt::format("{} of {} {}: the plan has {}\n", workers,
-                               report::plural(training, "rank"), workers == 1 ? "trains" : "train",
-                               report::plural(workers, "worker"));
-    }
-  } else {
-    for (const at::Device device : dealt(options.devices, train_options.plan.num_workers()))
-      train_options.device_of_worker.push_back(device.str());
-  }
-  train::check_trainable(model, data, train_options);
-  if (is_first && !finished && imported::is_program_file(options.request.model.name) &&
-      train_options.plan.micro_batches > 1 && model::mixes_samples(model)) {
-    std::cerr << "warning: the model mixes the samples of its batch, so what it learns depends on "
-                 "how a step is cut: --micro-batches 1 is what PyTorch computes\n";
-  }
-  require_memory_for_threads(threads_of(train_options));
+int run_train(const options::TrainRequest& request, job::Job* job,
+              const job::PrepareOptions& options) {
   const auto observer = std::make_shared<ConsoleObserver>();
-  train_options.on_stuck = [observer](const std::string& failure) {
-    observer->finish();
-    // Some thread never returns, so neither would train() nor exit().
-    _exit(complain(failure, kExitFailure));
-  };
-  if (is_first) {
-    if (!finished && !g_stop) {
-      std::cerr << offload_advice(train_options.plan, options.devices)
-                << report::plan_table(train_options.plan) << '\n'
-                << advice(train_options.plan, train_options.threads_per_worker);
-    }
-    train_options.observer = observer.get();
-    // train() logs from this thread only, between its runs
-    set_log_sink([observer](LogLevel, std::string_view message) {
-      observer->finish();
-      std::cerr << message << std::endl;
-    });
+  show_log(job, observer);
+  const job::PreparedRun run = job::prepare(request, job, options);
+  if (run.is_first() && !run.is_finished && !g_stop) {
+    std::cerr << report::plan_table(run.train.plan) << '\n'
+              << job::plan_advice(run.train.plan, run.train.threads_per_worker);
   }
-
-  if (options.request.run.check_against_serial)
-    return compare_with_serial(options, model, data, job);
-  const train::TrainResult result = train::train(model, data, train_options);
+  const job::Watching watching{.observer = run.is_first() ? observer.get() : nullptr,
+                               .on_stuck = [observer](const std::string& failure) {
+                                 observer->finish();
+                                 // Some thread never returns, so neither would train() nor exit().
+                                 _exit(complain(failure, kExitFailure));
+                               }};
+  if (request.run.check_against_serial) return check_serially(run, watching);
+  const train::TrainResult result = job::train(run, watching);
   observer->finish();
-  if (is_first) write_results(options, model, result, job == nullptr ? 0 : job->servers());
+  if (run.is_first()) write_results(run, result);
   return kExitYes;
 }
 
-/// Alone or as a rank of a job. A rank that is not the first leaves long reports to it.
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
-int run_train(TrainArguments& options, const CLI::App& app) {
-  catch_end_signals(on_signal);
-  check(options);
-  options.given = given_rows(app);
-  options.train = options::train_options_of(options.request);
-  train::validate(options.train);
-  const auto own = launch::own_job();
-  const auto devices =
-      parse_option("--device", options.request.run.device, [&](const std::string& text) {
-        return own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1);
-      });
-  std::unique_ptr<Job> job;
+/// A rank that is not the first leaves long reports to it.
+int run_later_rank(const options::TrainRequest& request, job::Job* job,
+                   const job::PrepareOptions& options) {
   try {
-    job = Job::join({.command = "train",
-                     .silence = milliseconds(options.request.run.silence_s),
-                     .patience = milliseconds(options.request.run.patience_s),
-                     .fabric = options.request.run.fabric,
-                     .devices = devices,
-                     .stop = &g_stop});
-  } catch (const Error&) {
-    if (!g_stop) throw;
-    // There will be no job; rank 0 writes the result of a run without steps.
-    if (is_later_rank()) return kExitYes;
-  }
-  options.devices = devices;
-  // A GPU waits for its inputs sooner than it is kept waiting by the threads that gather them.
-  if (!options.request.data.threads &&
-      std::any_of(devices.begin(), devices.end(),
-                  [](const auto& device) { return !device.is_cpu(); })) {
-    constexpr int kMostDataThreads = 4;
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    options.train.data_threads = std::clamp(cores / 2, 1, kMostDataThreads);
-  }
-  options.plan.device = device_to_profile(devices);
-  options.plan.device_graphs = options.train.cuda_graphs;
-  if (job == nullptr || job->is_first()) return run_train(options, app, job.get());
-  try {
-    return run_train(options, app, job.get());
+    return run_train(request, job, options);
   } catch (const Error&) {
     runtime::Failure failure = runtime::describe(std::current_exception());
     failure.text = failure.text.substr(0, failure.text.find('\n'));
@@ -691,6 +109,31 @@ int run_train(TrainArguments& options, const CLI::App& app) {
     if (is_usage && failure.text.starts_with("rank 0: ")) return kExitUsage;
     runtime::raise(failure);
   }
+}
+
+int run_train(const TrainArguments& arguments, const CLI::App& app) {
+  catch_end_signals(on_signal);
+  const options::TrainRequest& request = arguments.request;
+  check(arguments);
+  train::validate(options::train_options_of(request));
+  const job::PrepareOptions options{.devices = job::devices_of(request),
+                                    .given = given_rows(app),
+                                    .stop = &g_stop,
+                                    .listener = job::console_listener()};
+  std::unique_ptr<job::Job> job;
+  try {
+    job::JobOptions joining = job::job_options(request, options.devices);
+    joining.stop = options.stop;
+    joining.listener = options.listener;
+    job = job::Job::join(joining);
+  } catch (const Error&) {
+    if (!g_stop) throw;
+    // There will be no job; rank 0 writes the result of a run without steps.
+    if (is_later_rank()) return kExitYes;
+  }
+  const bool is_first = job == nullptr || job->is_first();
+  return is_first ? run_train(request, job.get(), options)
+                  : run_later_rank(request, job.get(), options);
 }
 
 }  // namespace

@@ -9,18 +9,19 @@
 #include <string>
 #include <vector>
 
+#include "penstock/job/device_probe.h"
+#include "penstock/job/job.h"
+#include "penstock/job/worker_devices.h"
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/device/devices.h"
+#include "penstock/probe/job_probe.h"
 #include "penstock/probe/probe.h"
+#include "penstock/report/console/progress_bar.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
-#include "tools/penstock/device_probe.h"
-#include "tools/penstock/job.h"
-#include "tools/penstock/job_probe.h"
+#include "tools/penstock/option_values.h"
 #include "tools/penstock/probe_arguments.h"
-#include "tools/penstock/progress.h"
-#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -44,38 +45,40 @@ void check(const ProbeArguments& options, const CLI::App& app) {
   if (options.probe.workers < 0) throw ConfigError("--workers: expected at least 1");
 }
 
-JobProbe probe_job(Job& job, ProbeArguments& options) {
+probe::JobProbe probe_job(job::Job& job, ProbeArguments& options) {
   const double seconds = options.probe.seconds / kParts;
   if (options.probe.workers == 0) options.probe.workers = 1;
   options.probe.seconds = std::max(seconds, 0.1);
   options.probe.with_processes = false;
-  const auto bar = job.is_first() ? std::make_unique<ProgressBar>("probing") : nullptr;
+  const auto bar = job.is_first() ? std::make_unique<report::ProgressBar>("probing") : nullptr;
   if (bar) {
     bar->update(0, kParts, "links");
     options.probe.progress = [&](int done, int total, const std::string& what) {
       bar->update((kParts - 1) * total + done, kParts * total, what);
     };
   }
-  JobProbe result{
+  probe::JobProbe result{
       .links = job.measure_links(std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)),
                                  options.probe.workers),
       .ranks = {},
       .workers_per_rank = options.probe.workers};
   const bool trains = job.rank() < result.links.ranks;
-  const std::vector<std::string> texts = job.together(
-      [&] { return trains ? encode(rank_probe(probe::probe(options.probe))) : std::string(); });
+  const std::vector<std::string> texts = job.together([&] {
+    return trains ? probe::encode(probe::rank_probe(probe::probe(options.probe))) : std::string();
+  });
   for (int r = 0; r < result.links.ranks; ++r)
-    result.ranks.push_back(decode(texts[static_cast<size_t>(r)]));
+    result.ranks.push_back(probe::decode(texts[static_cast<size_t>(r)]));
   if (bar) bar->finish();
   return result;
 }
 
 std::vector<at::Device> gpus_of(const std::string& option) {
   std::vector<at::Device> gpus;
-  for (const cluster::DeviceName& name : own_devices(option, /*local_rank=*/0, /*local_ranks=*/1)) {
+  for (const cluster::DeviceName& name :
+       job::own_devices(option, /*local_rank=*/0, /*local_ranks=*/1)) {
     if (name.is_cpu())
       throw ConfigError(fmt::format("{}: expected GPUs alone, or cpu alone", option));
-    const at::Device gpu = device_of(name);
+    const at::Device gpu = job::device_of(name);
     if (std::find(gpus.begin(), gpus.end(), gpu) != gpus.end())
       throw ConfigError(fmt::format("{}: {} is there twice", option, gpu.str()));
     gpus.push_back(gpu);
@@ -92,11 +95,12 @@ int run_on_devices(ProbeArguments& options, const CLI::App& app) {
   }
   options.probe.message_bytes = parse_option("--size", options.size, parse_bytes);
   const std::vector<at::Device> gpus = parse_option("--device", options.device, gpus_of);
-  ProgressBar bar("probing");
+  report::ProgressBar bar("probing");
   options.probe.progress = [&bar](int done, int total, const std::string& what) {
     bar.update(done, total, what);
   };
-  const DeviceProbe result = probe_devices(model::installed_devices(), gpus, options.probe);
+  const job::DeviceProbe result =
+      job::probe_devices(model::installed_devices(), gpus, options.probe);
   bar.finish();
   write_probe(options, result);
   return kExitYes;
@@ -106,9 +110,10 @@ int run_training_probe(ProbeArguments& options, const CLI::App& app) {
   const auto own = launch::own_job();
   if (!own || own->ranks == 1) return run_on_devices(options, app);
   check(options, app);
-  const std::unique_ptr<Job> job = Job::join({.command = "probe"});
-  check_same_options(*job, app);
-  const JobProbe result = probe_job(*job, options);
+  const std::unique_ptr<job::Job> job =
+      job::Job::join({.command = "probe", .listener = job::console_listener()});
+  check_same_options(*job, option_values(app));
+  const probe::JobProbe result = probe_job(*job, options);
   if (!job->is_first()) return kExitYes;
   write_probe(options, result);
   return kExitYes;

@@ -117,14 +117,9 @@ std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh) {
   return std::make_shared<MeshHub>(std::move(mesh));
 }
 
-net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
-                           std::chrono::milliseconds budget) {
-  return net::measure_link(hub.mesh(), QuietRun(hub).number(), peers, budget);
-}
-
-net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peers,
-                                        const net::ExchangeLossOptions& options) {
-  return net::measure_exchange_loss(hub.mesh(), QuietRun(hub).number(), peers, options);
+void between_runs(MeshHub& hub, const std::function<void(net::Mesh&, uint32_t run)>& measure) {
+  const QuietRun run(hub);
+  measure(hub.mesh(), run.number());
 }
 
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,

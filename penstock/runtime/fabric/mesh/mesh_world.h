@@ -9,12 +9,12 @@
 // failures) go over rank 0. docs/fabrics.md says how many bytes each call sends.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "penstock/net/exchange_loss.h"
-#include "penstock/net/link_rate.h"
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/world.h"
 
@@ -25,12 +25,9 @@ class MeshHub;
 /// Starts the mesh, which must not be started yet. Lives as long as a world that was made of it.
 std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh);
 
-/// net::measure_link() over the hub's mesh, between runs. Collective.
-net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
-                           std::chrono::milliseconds budget);
-/// net::measure_exchange_loss() in the same way.
-net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peers,
-                                        const net::ExchangeLossOptions& options);
+/// `measure` gets the hub's mesh and a run on it that nothing else uses, between the runs of
+/// worlds: how links are measured (probe::measure_link). Collective.
+void between_runs(MeshHub& hub, const std::function<void(net::Mesh&, uint32_t run)>& measure);
 
 /// This rank's world. Several may be made of one hub, one after another, on every rank the same
 /// ones: one to agree on a plan, say, then that of the plan. The last `servers` ranks have no

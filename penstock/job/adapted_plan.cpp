@@ -1,0 +1,124 @@
+#include "penstock/job/adapted_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "penstock/plan/interval.h"
+#include "penstock/report/plan/plan_view.h"
+#include "penstock/report/text/text.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/simulate/expected_interval.h"
+#include "penstock/simulate/simulate_plan.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/rounding.h"
+
+namespace penstock::job {
+
+namespace {
+
+void scale(plan::Plan& plan, int64_t micro_batch_size) {
+  const double factor =
+      static_cast<double>(micro_batch_size) / static_cast<double>(plan.micro_batch_size);
+  const auto by_factor = [factor](int64_t& value) {
+    value = nearest(static_cast<double>(value) * factor);
+  };
+  for (plan::Stage& stage : plan.stages) {
+    by_factor(stage.forward_ns);
+    by_factor(stage.backward_ns);
+    by_factor(stage.backward_weight_ns);
+    by_factor(stage.stash_bytes);
+    by_factor(stage.move_ns);
+    for (plan::GradientBucket& bucket : stage.buckets) {
+      by_factor(bucket.forward_ns);
+      by_factor(bucket.backward_ns);
+      by_factor(bucket.backward_weight_ns);
+    }
+  }
+  for (plan::Link& link : plan.links) {
+    by_factor(link.bytes);
+    if (link.gradient_bytes) by_factor(*link.gradient_bytes);
+  }
+  plan.micro_batch_size = micro_batch_size;
+  plan.prediction.compute_error = 0;  // what proportion costs is not known
+}
+
+/// One message each way over every link of a stage.
+std::vector<int64_t> buffer_bytes(const plan::Plan& plan) {
+  std::vector<int64_t> bytes(plan.stages.size());
+  for (const plan::Link& link : plan.links) {
+    for (const StageId stage : {link.from, link.to}) {
+      int64_t& sum = bytes[stage.index()];
+      sum = saturating_add(sum, saturating_mul(2, link.bytes));
+    }
+  }
+  return bytes;
+}
+
+void set_memory(plan::Plan& plan, std::vector<int64_t> peak_bytes) {
+  const schedule::WorkerTable workers(schedule::shape_of(plan, 1));
+  const std::vector<int64_t> buffers = buffer_bytes(plan);
+  for (plan::Stage& stage : plan.stages) stage.memory_bytes = 0;
+  for (size_t w = 0; w < peak_bytes.size(); ++w) {
+    const auto held = workers.held_by(WorkerId{static_cast<int32_t>(w)});
+    for (const auto& place : held)
+      peak_bytes[w] = saturating_add(peak_bytes[w], buffers[place.stage.index()]);
+    for (const auto& place : held) {
+      int64_t& bytes = plan.stages[place.stage.index()].memory_bytes;
+      bytes = std::max(bytes, peak_bytes[w]);
+    }
+  }
+}
+
+void predict(plan::Plan& plan) {
+  // Filling and draining stay small beside so many micro-batches.
+  constexpr int64_t kMicroBatches = 256;
+  const int64_t steps = std::max<int64_t>(2, ceil_div(kMicroBatches, plan.micro_batches));
+  simulate::Result result = simulate::simulate_plan(plan, steps, {});
+  plan.prediction.throughput_samples_per_s = result.throughput_samples_per_s;
+  const plan::Interval interval =
+      simulate::expected_interval(plan, plan.prediction.throughput_samples_per_s)
+          .value_or(plan::Interval{});
+  plan.prediction.throughput_low_samples_per_s = interval.low;
+  plan.prediction.throughput_high_samples_per_s = interval.high;
+  plan.prediction.idle_share = result.idle_share;
+  set_memory(plan, std::move(result.peak_memory_bytes));
+  plan.prediction.bottleneck_ns = nearest(report::PlanView(plan, 0).bottleneck.time_ns);
+  plan.prediction.latency_ns = 0;
+  plan.prediction.bytes_per_sample.clear();
+  plan.explanation.alternatives.clear();
+  plan.explanation.notes.clear();
+}
+
+}  // namespace
+
+plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
+  plan::Plan plan = given;
+  if (use.weights) {
+    plan.weights = *use.weights;
+    if (!supports(plan.strategy, plan.weights)) {
+      throw ConfigError(fmt::format("the plan's strategy {} cannot run with --weights {}",
+                                    to_string(plan.strategy), to_string(plan.weights)));
+    }
+  }
+  for (plan::Stage& stage : plan.stages)
+    stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
+  plan.micro_batches = use.micro_batches.value_or(plan.micro_batches);
+  plan.micro_batches = std::min(plan.micro_batches, use.mini_batch_size);
+  const int64_t micro_batch_size = ceil_div(use.mini_batch_size, plan.micro_batches);
+  const bool resized = micro_batch_size != plan.micro_batch_size;
+  if (resized) scale(plan, micro_batch_size);
+  if (plan == given) return plan;
+  predict(plan);
+  if (resized) {
+    plan.explanation.notes.push_back(fmt::format(
+        "Made for micro-batches of {}: times and sizes are scaled in proportion to those of {}.",
+        report::plural(given.micro_batch_size, "sample"), micro_batch_size));
+  }
+  return plan;
+}
+
+}  // namespace penstock::job

@@ -1,0 +1,108 @@
+#include "penstock/job/adapted_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/util/error.h"
+#include "tests/support/mutate.h"
+
+namespace penstock::job {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Two stages of 1 ms each way on a worker each, in micro-batches of 8 samples.
+plan::Plan two_stages() {
+  plan::Plan plan;
+  plan.model = "small";
+  plan.strategy = plan::Strategy::OneFOneBFlush;
+  plan.weights = plan::WeightPolicy::Flush;
+  plan.micro_batch_size = 8;
+  plan.micro_batches = 4;
+  plan.depth = 2;
+  plan.cluster = cluster::local_cluster(2, 10'000'000'000);
+  for (int s = 0; s < 2; ++s) {
+    plan.stages.push_back({.layers = {"fc" + std::to_string(s)},
+                           .forward_ns = 1'000'000,
+                           .backward_ns = 1'000'000,
+                           .step_ns = 100,
+                           .weight_bytes = 1'000,
+                           .stash_bytes = 50'000,
+                           .memory_bytes = 110'000,
+                           .first_worker = s});
+  }
+  plan.links = {{StageId{0}, StageId{1}, 4'000}};
+  plan.prediction.bottleneck_ns = 2'000'000;
+  plan.prediction.throughput_samples_per_s = 3'200;
+  plan.prediction.latency_ns = 10'000'000;
+  plan.explanation.alternatives = {{.strategy = plan::Strategy::Serial, .config = "1"}};
+  plan.explanation.notes = {"The slowest part is stage 0 (fc0), 2.00 ms per micro-batch."};
+  return plan;
+}
+
+TEST(AdaptedPlan, IsThePlanItselfWhereNothingDiffers) {
+  EXPECT_EQ(adapted_plan(two_stages(), {.mini_batch_size = 32}), two_stages());
+}
+
+TEST(AdaptedPlan, HasAnIntervalWhereTheProfileKnowsItsError) {
+  plan::Plan given = two_stages();
+  given.prediction.throughput_low_samples_per_s = 1;
+  given.prediction.throughput_high_samples_per_s = 2;
+  const plan::Plan unknown = adapted_plan(given, {.mini_batch_size = 64, .micro_batches = 8});
+  EXPECT_EQ(unknown.prediction.throughput_low_samples_per_s, 0);
+  EXPECT_EQ(unknown.prediction.throughput_high_samples_per_s, 0);
+  given.prediction.compute_error = 0.03;
+  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 128}).prediction.throughput_high_samples_per_s,
+            0)
+      << "scaled in proportion";
+  const plan::Plan known = adapted_plan(given, {.mini_batch_size = 64, .micro_batches = 8});
+  EXPECT_LT(2'000, known.prediction.throughput_low_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_low_samples_per_s,
+            known.prediction.throughput_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_samples_per_s,
+            known.prediction.throughput_high_samples_per_s);
+  EXPECT_LT(known.prediction.throughput_high_samples_per_s, 4'000);
+}
+
+TEST(AdaptedPlan, ScalesAndPredictsAnew) {
+  const plan::Plan plan = adapted_plan(two_stages(), {.mini_batch_size = 128});
+  EXPECT_EQ(plan.micro_batch_size, 32);
+  EXPECT_EQ(plan.stages[0].forward_ns, 4'000'000);
+  EXPECT_EQ(plan.stages[0].step_ns, 100);
+  EXPECT_EQ(plan.links[0].bytes, 16'000);
+  EXPECT_EQ(plan.prediction.bottleneck_ns, 8'000'025) << "four micro-batches share a step";
+  // Weights, gradients and momentum; two micro-batches in flight; a message each way.
+  EXPECT_EQ(plan.stages[0].memory_bytes, 3 * 1'000 + 2 * 200'000 + 2 * 16'000);
+  EXPECT_EQ(plan.stages[1].memory_bytes, 3 * 1'000 + 200'000 + 2 * 16'000);
+  // Five rounds of 8 ms for four micro-batches of 32 samples.
+  EXPECT_NEAR(plan.prediction.throughput_samples_per_s, 3'200, 1);
+  EXPECT_EQ(plan.prediction.latency_ns, 0);
+  EXPECT_THAT(plan.explanation.alternatives, IsEmpty());
+  EXPECT_THAT(plan.explanation.notes, ElementsAre(HasSubstr("micro-batches of 8 samples")));
+}
+
+TEST(AdaptedPlan, PredictsOtherStepsAnew) {
+  const plan::Plan plan = adapted_plan(two_stages(), {.mini_batch_size = 8, .micro_batches = 1});
+  EXPECT_EQ(plan.micro_batch_size, 8);
+  EXPECT_NEAR(plan.prediction.throughput_samples_per_s, 2'000, 1) << "one micro-batch at a time";
+  EXPECT_EQ(plan.stages[0].memory_bytes, 3 * 1'000 + 50'000 + 2 * 4'000);
+}
+
+TEST(AdaptedPlan, HasNoMoreMicroBatchesThanSamples) {
+  const plan::Plan plan = adapted_plan(two_stages(), {.mini_batch_size = 3});
+  EXPECT_EQ(plan.micro_batches, 3);
+  EXPECT_EQ(plan.micro_batch_size, 1);
+}
+
+TEST(AdaptedPlan, RefusesWeightsThatTheStrategyCannotKeep) {
+  EXPECT_THAT(tests::message_of<ConfigError>([] {
+                adapted_plan(two_stages(),
+                             {.mini_batch_size = 32, .weights = plan::WeightPolicy::Stash});
+              }),
+              HasSubstr("1f1b-flush cannot run with --weights stash"));
+}
+
+}  // namespace
+}  // namespace penstock::job

@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "penstock/job/history_file.h"
+#include "penstock/job/prediction.h"
+#include "penstock/job/prepare.h"
+#include "penstock/job/run_summary.h"
+#include "penstock/report/page/html_report.h"
+#include "penstock/schedule/formats/chrome_trace.h"
+#include "penstock/util/error.h"
+#include "penstock/util/plural.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::job {
+
+namespace {
+
+/// Everything that `penstock report` shows of a run. A run too long to be drawn is reported without
+/// its timeline.
+std::string page_of(const std::string& model, const Outcome& outcome,
+                    const report::History& earlier) {
+  report::ReportInput input{
+      .plan = outcome.plan,
+      .history = report::parse_history(history_json(model, outcome, earlier), "history")};
+  if (outcome.servers > 0) {
+    const int64_t ranks = std::ssize(outcome.result.ranks);
+    input.notes.push_back(
+        fmt::format("The job had {}; {} only added gradients (--sync {}).", plural(ranks, "rank"),
+                    outcome.servers == 1 ? "the last one, a server,"
+                                         : fmt::format("the last {}, servers,", outcome.servers),
+                    to_string(outcome.plan.sync)));
+  }
+  if (outcome.predicted != nullptr)
+    input.timelines = {outcome.predicted->timeline, outcome.result.timeline};
+  if (const std::string trouble = report::too_large_to_draw(input.timelines); !trouble.empty()) {
+    input.timelines.clear();
+    input.notes.push_back("No timeline: " + trouble + ".");
+  }
+  return report::html_report(input);
+}
+
+/// What the file has of earlier runs of the training that this one has continued.
+report::History earlier_history(const PreparedRun& run, const Listener& listener) {
+  const std::string& path = run.request.output.history;
+  std::error_code ignored;
+  if (!run.train.resume || path.empty() || !std::filesystem::is_regular_file(path, ignored))
+    return {};
+  try {
+    report::History earlier = report::load_history(path);
+    if (earlier.model == run.model.name()) return earlier;
+    listener.tell(fmt::format("warning: {} was the history of '{}': it is replaced\n", path,
+                              printable(earlier.model)));
+  } catch (const Error& error) {
+    listener.tell(fmt::format("warning: the earlier history is lost: {}\n", error.what()));
+  }
+  return {};
+}
+
+/// What the artifacts of a run are made from.
+struct Results {
+  std::optional<Prediction> predicted;
+  report::History earlier;
+  Outcome outcome;
+
+  Results(const PreparedRun& run, const train::TrainResult& result, const Listener& listener)
+      : predicted(predict(run.train, result)),
+        earlier(earlier_history(run, listener)),
+        outcome{.plan = run.train.plan,
+                .result = result,
+                .predicted = predicted ? &*predicted : nullptr,
+                .saves = !run.request.run.checkpoint.empty(),
+                .servers = run.servers()} {}
+  Results(const Results&) = delete;
+  Results& operator=(const Results&) = delete;
+};
+
+}  // namespace
+
+std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult& result,
+                                const Listener& listener) {
+  const auto made = std::make_shared<const Results>(run, result, listener);
+  const options::OutputRequest& output = run.request.output;
+  const std::string model = run.model.name();
+  // A training that was complete before has its files already.
+  const bool was_complete = run.train.resume && result.losses.empty() && !result.interrupted;
+  if (was_complete && (!output.history.empty() || !output.html.empty()))
+    listener.tell("nothing was trained: --history and --html write nothing\n");
+  std::vector<Artifact> all;
+  if (!output.history.empty() && !was_complete) {
+    all.push_back({output.history,
+                   [made, model] { return history_json(model, made->outcome, made->earlier); }});
+  }
+  if (!output.html.empty() && !was_complete) {
+    all.push_back(
+        {output.html, [made, model] { return page_of(model, made->outcome, made->earlier); }});
+  }
+  if (!output.trace.empty() && made->predicted) {
+    all.push_back({output.trace, [made] {
+                     return schedule::chrome_trace(
+                         {&made->predicted->timeline, &made->outcome.result.timeline});
+                   }});
+  }
+  all.push_back({"", [made, json = output.json] {
+                   return json ? to_json(made->outcome) : to_text(made->outcome);
+                 }});
+  return all;
+}
+
+}  // namespace penstock::job

@@ -1,0 +1,187 @@
+#include "penstock/job/auto_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include "penstock/job/measured_profile.h"
+#include "penstock/job/own_cluster.h"
+#include "penstock/model/optimizer.h"
+#include "penstock/options/check_profile.h"
+#include "penstock/planner/planner.h"
+#include "penstock/profile/scale.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/plural.h"
+#include "penstock/util/units.h"
+
+namespace penstock::job {
+
+namespace {
+
+/// Samples of a micro-batch, of which a mini-batch has no more than samples.
+int64_t micro_batch_size(const AutoPlanRequest& request, int64_t micro_batches) {
+  return ceil_div(request.mini_batch_size, std::min(micro_batches, request.mini_batch_size));
+}
+
+profile::Profile measure(const model::Model& model, const AutoPlanRequest& request,
+                         int64_t micro_batches) {
+  if (request.measure) return request.measure(micro_batches);
+  return measured_profile(model, profiler_options(request, micro_batches), request.listener);
+}
+
+/// Micro-batches per mini-batch that the strategy will probably run with.
+int64_t expected_micro_batches(const AutoPlanRequest& request) {
+  if (request.micro_batches) return *request.micro_batches;
+  return request.strategy ? planner::usual_micro_batches(*request.strategy, request.workers) : 1;
+}
+
+planner::PlanOptions options_of(const AutoPlanRequest& request) {
+  planner::PlanOptions options{.strategy = request.strategy,
+                               .weights = request.weights,
+                               .sync = request.sync,
+                               .gradient_precision = request.gradient_precision,
+                               .micro_batches = request.micro_batches};
+  // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not
+  // know.
+  options.synchronous_pipelines = false;
+  options.time_limit = planner::kUsualTimeLimit;
+  options.shard_optimizer =
+      request.shard_optimizer ? planner::Choice::Always : planner::Choice::Auto;
+  options.chunks = request.chunks;
+  options.slack = request.slack;
+  options.keep = request.keep;
+  options.global_norm = request.global_norm;
+  options.gradient_groups = request.gradient_groups;
+  options.optimizer_state_per_weight =
+      static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
+  return options;
+}
+
+int64_t product_of(const model::Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, saturating_mul);
+}
+
+/// Layers of the same names and connections may still be wider ones. Throws ConfigError naming the
+/// first that differs.
+void check_sizes(const profile::Profile& profile, const model::Model& model,
+                 const std::string& path) {
+  constexpr int64_t kBytes = 4;  // of a number
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    const LayerId id{l};
+    const profile::LayerCost& cost = profile.costs[id.index()];
+    const auto check = [&](const char* what, int64_t found, int64_t expected) {
+      if (found == expected) return;
+      throw ConfigError(fmt::format(
+          "the profile {} is of another '{}': its layer '{}' has {} of {}, that of the model as it "
+          "is used here {}",
+          path, model.name(), model.graph().layer(id).name, what, format_bytes(found),
+          format_bytes(expected)));
+    };
+    int64_t weights = 0;
+    for (const model::ParameterSpec& weight : model.layer(id).parameters())
+      weights = saturating_add(weights, saturating_mul(kBytes, product_of(weight.shape)));
+    check("weights", cost.weight_bytes, weights);
+    if (profile.batch_size == 0) continue;
+    const std::vector<model::Shape>& shapes = model.output_shapes(id);
+    for (size_t o = 0; o < shapes.size() && o < cost.output_bytes.size(); ++o)
+      check("outputs per sample", cost.output_bytes[o] / profile.batch_size,
+            saturating_mul(bytes_of(float_type(profile.precision)), product_of(shapes[o])));
+  }
+}
+
+plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
+                     const planner::PlanOptions& options) {
+  const int64_t copies = profile.copy_bandwidth_bytes_per_s;
+  const cluster::Cluster cluster =
+      request.cluster
+          ? request.cluster(request.workers, copies)
+          : own_cluster(request.workers, copies, profile.hand_over_ns, request.between_gpus);
+  planner::PlanResult result = planner::make_plan(profile, cluster, options);
+  if (!result.plan) throw NoAnswer("no plan: " + result.reason);
+  return *std::move(result.plan);
+}
+
+}  // namespace
+
+model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t micro_batches) {
+  model::ProfilerOptions options;
+  options.batch_size = micro_batch_size(request, micro_batches);
+  options.samples = request.profile_samples;
+  // A tenth of the training, whose micro-batches all workers share; every two samples take three
+  // passes.
+  constexpr int64_t kMicroBatchesPerSample = 15;
+  options.least_time = std::chrono::milliseconds(1000);
+  options.wanted_error = 0.02;
+  options.longest = std::chrono::milliseconds(4000);
+  options.stop = request.stop;
+  options.most_samples = static_cast<int>(
+      std::clamp<int64_t>(request.training_samples / options.batch_size /
+                              std::max(request.workers, 1) / kMicroBatchesPerSample,
+                          0, options.most_samples));
+  options.threads = request.threads_per_worker;
+  options.loss = request.loss;
+  options.precision = request.precision;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int local_workers = request.local_workers > 0 ? request.local_workers : request.workers;
+  options.concurrency =
+      std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(local_workers, 1));
+  options.seed = request.seed;
+  options.optimizer = request.optimizer;
+  if (!request.device.empty()) {
+    options.device = request.device;
+    options.device_graphs = request.device_graphs;
+    options.concurrency = 1;
+  }
+  return options;
+}
+
+plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) {
+  const int64_t micro_batches = expected_micro_batches(request);
+  const bool given = !request.profile_path.empty();
+  profile::Profile profile =
+      given ? profile::load_profile(request.profile_path) : measure(model, request, micro_batches);
+  if (given && !(profile.graph == model.graph())) {
+    throw ConfigError(
+        fmt::format("the profile {} is of model '{}' with {} layers, not of '{}' with {} layers as "
+                    "it is used here",
+                    request.profile_path, profile.model, profile.graph.num_layers(), model.name(),
+                    model.graph().num_layers()));
+  }
+  if (given) options::check_precision(profile, request.precision, request.profile_path);
+  if (given) {
+    request.listener.tell(other_graphs_text(profile, request.profile_path, request.device_graphs));
+    check_sizes(profile, model, request.profile_path);
+  }
+  planner::PlanOptions options = options_of(request);
+  plan::Plan plan = best_plan(profile, request, options);
+  const int64_t profiled = plan.micro_batch_size;
+  const int64_t wanted = micro_batch_size(request, plan.micro_batches);
+  const bool resized = wanted != profiled;
+  if (resized || plan.micro_batches > request.mini_batch_size) {
+    // What was found holds for other steps only: everything is searched and priced again, for as
+    // many micro-batches as this choice has.
+    options.micro_batches = std::min(plan.micro_batches, request.mini_batch_size);
+    if (resized && given) {
+      profile = profile::scaled_to(profile, wanted);
+    } else if (resized) {
+      request.listener.tell(
+          fmt::format("{} has {} per step: measuring again with micro-batches of {}\n",
+                      to_string(plan.strategy), plural(*options.micro_batches, "micro-batch"),
+                      plural(wanted, "sample")));
+      profile = measure(model, request, *options.micro_batches);
+    }
+    plan = best_plan(profile, request, options);
+    if (resized && given) {
+      plan.explanation.notes.push_back(fmt::format(
+          "{} has micro-batches of {}: its times and sizes are scaled in proportion to those of "
+          "{}.",
+          request.profile_path, plural(profiled, "sample"), wanted));
+    }
+  }
+  return plan;
+}
+
+}  // namespace penstock::job

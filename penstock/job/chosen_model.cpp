@@ -1,0 +1,93 @@
+#include "penstock/job/chosen_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+
+#include "penstock/imported/import_model.h"
+#include "penstock/model/zoo.h"
+#include "penstock/util/error.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::job {
+
+namespace {
+
+model::Shape parse_shape(const std::string& text) {
+  model::Shape shape;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    int64_t size = 0;
+    const auto [next, error] = std::from_chars(at, end, size);
+    if (error != std::errc() || size < 1) break;
+    shape.push_back(size);
+    if (next == end) return shape;
+    if (*next != 'x') break;
+    at = next + 1;
+  }
+  throw ConfigError(fmt::format("--input: expected sizes such as 1x28x28, found '{}'", text));
+}
+
+}  // namespace
+
+model::Model chosen_model(const options::ModelRequest& request) {
+  if (imported::is_program_file(request.name)) {
+    if (request.classes != 0 || request.width != 0 || request.depth != 0 || request.kernel != 0 ||
+        !request.input.empty()) {
+      throw ConfigError(
+          "--classes, --width, --depth, --kernel and --input are for the models that come with "
+          "penstock; a .pt2 file has its own sizes");
+    }
+    return imported::import_model(request.name);
+  }
+  const bool is_known =
+      std::any_of(model::zoo().begin(), model::zoo().end(),
+                  [&](const model::ZooEntry& entry) { return entry.name == request.name; });
+  std::error_code ignored;
+  if (!is_known && std::filesystem::exists(request.name, ignored)) {
+    throw ConfigError(
+        fmt::format("--model '{}' is a file or folder, but its name does not end in .pt2, as those "
+                    "of programs of torch.export.save do",
+                    printable(request.name)));
+  }
+  model::ModelSpec spec{.name = request.name,
+                        .classes = request.classes,
+                        .width = request.width,
+                        .depth = request.depth,
+                        .kernel = request.kernel};
+  if (!request.input.empty()) spec.input_shape = parse_shape(request.input);
+  try {
+    return model::make_model(spec);
+  } catch (const ConfigError& error) {
+    if (is_known) throw;
+    throw ConfigError(
+        fmt::format("{}; or a program of torch.export.save (FILE.pt2)", error.what()));
+  }
+}
+
+model::Model model_of_task(const options::ModelRequest& request, stream::Task task,
+                           const model::Shape& frame, int classes) {
+  return model::make_model(
+      {.name = request.name,
+       .input_shape = frame,
+       .classes = stream::outputs_of(
+           task, {.channels = static_cast<int>(frame.front()), .classes = classes}),
+       .width = request.width,
+       .depth = request.depth,
+       .kernel = request.kernel,
+       .per_pixel = is_per_pixel(task)});
+}
+
+model::Shape chosen_input(const options::ModelRequest& request) {
+  if (!request.input.empty()) return parse_shape(request.input);
+  for (const model::ZooEntry& entry : model::zoo()) {
+    if (entry.name == request.name) return entry.input_shape;
+  }
+  return {};
+}
+
+}  // namespace penstock::job

@@ -1,0 +1,317 @@
+#include "penstock/job/prepare.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "penstock/job/begin_run.h"
+#include "penstock/job/chosen_model.h"
+#include "penstock/job/run_plan.h"
+#include "penstock/job/run_warnings.h"
+#include "penstock/job/thread_memory.h"
+#include "penstock/job/worker_devices.h"
+#include "penstock/launch/job_environment.h"
+#include "penstock/model/input_spec.h"
+#include "penstock/options/rows.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/data/data_digest.h"
+#include "penstock/train/data/data_formats.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+
+namespace penstock::job {
+
+namespace {
+
+/// The layers, their shapes and weights, as one line.
+std::string model_digest(const model::Model& model) {
+  std::string all;
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    const LayerId id{l};
+    all += model.graph().layer(id).name;
+    for (const model::Shape& shape : model.output_shapes(id))
+      all += fmt::format(" {}", fmt::join(shape, "x"));
+    all += '\n';
+  }
+  return fmt::format("{}, {} layers, CRC {:08x}", model.name(), model.graph().num_layers(),
+                     crc32_of(all));
+}
+
+/// How often the launcher has started the job again, which may have this one rank only.
+int restarts_of(const Job* job) {
+  if (job != nullptr) return job->restart();
+  const auto own = launch::own_job();
+  return own ? own->restart : 0;
+}
+
+train::DataSplit data_for(const model::Model& model, const options::TrainRequest& request) {
+  const options::DataRequest& data = request.data;
+  const std::string name = data.name.value_or(options::kUsualData);
+  const train::DataFormatRow* const format = train::find_data_format(name);
+  if (!data.test_file.empty() && (format == nullptr || !format->is_own())) {
+    throw ConfigError(
+        fmt::format("--test-data is for training samples in a file, --data is {}", name));
+  }
+  try {
+    return train::load_data({.name = name,
+                             .folder = data.folder,
+                             .sample = train::samples_for(model, request.loss),
+                             .train_samples = data.train_samples,
+                             .test_samples = data.test_samples,
+                             .seed = request.run.seed,
+                             .test_file = data.test_file,
+                             .test_share = data.test_share,
+                             .ignore_index = request.loss.ignore_index,
+                             .skip_bad_samples = data.bad_samples == options::BadSamples::Skip});
+  } catch (const ConfigError& error) {
+    if (data.name) throw;
+    throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
+                                  name, error.what()));
+  }
+}
+
+/// A GPU waits for its inputs sooner than it is kept waiting by the threads that gather them.
+int data_threads_of(const options::TrainRequest& request,
+                    const std::vector<cluster::DeviceName>& devices, int usual) {
+  const bool on_gpu = std::any_of(devices.begin(), devices.end(),
+                                  [](const auto& device) { return !device.is_cpu(); });
+  if (request.data.threads || !on_gpu) return usual;
+  constexpr int kMost = 4;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kMost);
+}
+
+/// Every option of a run but where its data lie, which may differ from machine to machine.
+std::vector<std::pair<std::string, std::string>> comparable(const options::TrainRequest& request) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const options::Row& row : options::train_rows()) {
+    if (row.name == "--data-folder") continue;
+    values.emplace_back(row.name, options::text_of(row, request));
+  }
+  return values;
+}
+
+/// Makes a PreparedRun, part by part.
+class Preparation {
+ public:
+  Preparation(const options::TrainRequest& request, Job* job, const PrepareOptions& options)
+      : options_(options), listener_(options.listener), asked_(comparable(request)) {
+    if (job != nullptr && !job->is_first()) listener_ = {};  // what all do, rank 0 tells
+    load(request, job);
+    const PrepareOptions& o = options_;
+    run_->job = job;
+    run_->train = options::train_options_of(run_->request);
+    run_->train.stop = o.stop;
+    run_->train.data_threads = data_threads_of(run_->request, o.devices, run_->train.data_threads);
+  }
+
+  PreparedRun run() {
+    if (run_->job != nullptr) check_ranks(*run_->job);
+    // A job that the launcher has started again continues.
+    if (restarts_of(run_->job) > 0 && !run_->request.run.checkpoint.empty())
+      run_->train.resume = run_->request.run.resume = true;
+    run_->is_finished = begin();
+    set_plan();
+    set_world();
+    train::check_trainable(run_->model, run_->data, run_->train);
+    warn(model_warning(run_->request, run_->model, run_->train.plan), !run_->is_finished);
+    require_memory_for_threads(own_threads());
+    warn(offload_warning(run_->train.plan, options_.devices), will_train());
+    return std::move(*run_);
+  }
+
+ private:
+  /// The model and the data; when a rank has neither, all throw.
+  void load(const options::TrainRequest& request, Job* job) {
+    const auto make = [&]() -> std::string {
+      model::Model model = chosen_model(request.model);
+      options::TrainRequest completed = request;
+      completed.loss = model::loss_for(model, request.loss);
+      train::DataSplit data = data_for(model, completed);
+      run_.emplace(PreparedRun{.request = std::move(completed),
+                               .model = std::move(model),
+                               .data = std::move(data),
+                               .world = nullptr,
+                               .lock = nullptr,
+                               .train = {},
+                               .warnings = {}});
+      return "";
+    };
+    if (job == nullptr)
+      make();
+    else
+      job->together(make);
+  }
+
+  void check_ranks(Job& job) {
+    check_same_options(job, asked_);
+    job.check_same("model", model_digest(run_->model));
+    job.check_same("data", train::data_digest(run_->data));
+    job.check_same("number of servers", fmt::to_string(job.servers()));
+    std::optional<int64_t>& workers = run_->request.plan.workers;
+    if (!workers) workers = job.ranks() - job.servers();
+  }
+
+  /// Whether nothing is left to train: rank 0 looks, and all ranks know or throw. If something is,
+  /// it takes the folder of the checkpoints for this run.
+  bool begin() {
+    // The rank of a job that has failed may still be ending.
+    const std::chrono::seconds patience(restarts_of(run_->job) > 0 ? 10 : 0);
+    const auto look = [&]() -> std::string {
+      if (begin_run(run_->request.run, run_->model, listener_) == Begin::Finished)
+        return "finished";
+      const std::string& folder = run_->request.run.checkpoint;
+      if (!folder.empty()) {
+        run_->lock =
+            std::make_unique<train::RunLock>(train::folder_of_checkpoints(folder), patience);
+      }
+      return "";
+    };
+    return (run_->job == nullptr ? look() : run_->job->from_first(look)) == "finished";
+  }
+
+  void set_plan() {
+    train::TrainOptions& train = run_->train;
+    options::TrainRequest& request = run_->request;
+    const RunPlanner planner{
+        .request = request,
+        .model = run_->model,
+        .job = run_->job,
+        .devices = options_.devices,
+        .training_samples = saturating_mul(run_->data.train->size(), train.epochs),
+        .stop = options_.stop,
+        .listener = listener_};
+    RunPlan found = run_->is_finished && request.plan.file.empty() && run_->job == nullptr
+                        ? planner.evaluation_plan()
+                        : planner.plan();
+    train.plan = std::move(found.plan);
+    train.plan_request = std::move(found.plan_request);
+    train.mini_batch_size = found.mini_batch_size;
+    request.plan.micro_batches =
+        capped_micro_batches(request.plan.micro_batches, train.mini_batch_size, {});
+    train.settings = kept_options(train::data_digest(*run_->data.train));
+    const options::RunFacts facts{request, train.plan, run_->job != nullptr};
+    warn(options::idle_options(facts, options_.given), will_train());
+    warn(resume_warning(request, options_.given, train, run_->model), will_train());
+  }
+
+  /// What checkpoints keep of the options, with those that the plan has decided.
+  std::map<std::string, std::string> kept_options(const std::string& data) const {
+    options::TrainRequest request = run_->request;
+    const plan::Plan& plan = run_->train.plan;
+    request.run.batch_size = run_->train.mini_batch_size;
+    request.plan.weights = plan.weights;
+    request.plan.sync = options::SyncRequest{plan.sync};
+    request.plan.gradient_precision = plan.gradient_precision;
+    request.plan.precision = plan.precision;
+    std::map<std::string, std::string> kept = options::kept_options(request);
+    kept["--data"] = data;
+    return kept;
+  }
+
+  void set_world() {
+    train::TrainOptions& train = run_->train;
+    const int workers = train.plan.num_workers();
+    if (run_->job == nullptr) {
+      for (const at::Device device : dealt(options_.devices, workers))
+        train.device_of_worker.push_back(device.str());
+      return;
+    }
+    const Job& job = *run_->job;
+    // Fewer workers than ranks may be faster; a user who asks for fewer has counted wrong.
+    const bool may_idle = run_->request.plan.file.empty() &&
+                          *run_->request.plan.workers >= job.ranks() - job.servers();
+    run_->world = run_->job->make_world(workers, may_idle);
+    train.world = run_->world.get();
+    warn(job_warnings(job, train, may_idle), true);
+  }
+
+  /// The threads that this process trains with: those of all workers, or of the rank's own.
+  int64_t own_threads() const {
+    const train::TrainOptions& train = run_->train;
+    const auto workers = train.world == nullptr ? static_cast<int64_t>(train.plan.num_workers())
+                                                : std::ssize(train.world->site().own_workers());
+    return saturating_mul(workers, train.threads_per_worker);
+  }
+
+  bool will_train() const {
+    return !run_->is_finished && !(options_.stop != nullptr && *options_.stop);
+  }
+
+  void warn(const std::string& text, bool when) {
+    if (!when) return;
+    listener_.tell(text);
+    run_->warnings += text;
+  }
+
+  const PrepareOptions& options_;
+  Listener listener_;
+  std::vector<std::pair<std::string, std::string>> asked_;
+  std::optional<PreparedRun> run_;
+};
+
+}  // namespace
+
+std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& request) {
+  const auto own = launch::own_job();
+  try {
+    return own_devices(request.run.device, own ? own->local_rank : 0, own ? own->local_ranks : 1);
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("--device {}", error.what()));
+  }
+}
+
+JobOptions job_options(const options::TrainRequest& request,
+                       const std::vector<cluster::DeviceName>& devices) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+  };
+  return {.command = "train",
+          .silence = milliseconds(request.run.silence_s),
+          .patience = milliseconds(request.run.patience_s),
+          .fabric = request.run.fabric,
+          .devices = devices};
+}
+
+PreparedRun prepare(const options::TrainRequest& request, Job* job, const PrepareOptions& options) {
+  return Preparation(request, job, options).run();
+}
+
+namespace {
+
+train::TrainOptions watched(const PreparedRun& run, const Watching& watching) {
+  train::TrainOptions options = run.train;
+  options.observer = watching.observer;
+  options.on_stuck = watching.on_stuck;
+  return options;
+}
+
+}  // namespace
+
+train::TrainResult train(const PreparedRun& run, const Watching& watching) {
+  return train::train(run.model, run.data, watched(run, watching));
+}
+
+SerialOutcome check_against_serial(const PreparedRun& run, const Watching& watching) {
+  train::TrainOptions options = watched(run, watching);
+  // The learning rates are those of the whole training.
+  if (options.learning_rate_steps == 0) {
+    const int64_t whole = saturating_mul(
+        options.epochs, train::mini_batches_per_epoch(run.data.train->size(), options));
+    options.learning_rate_steps =
+        options.max_steps > 0 ? std::min(whole, options.max_steps) : whole;
+  }
+  SerialOutcome outcome{.check = train::check_against_serial(run.model, run.data, options,
+                                                             run.request.run.check_steps)};
+  outcome.equal = outcome.check.equal();
+  // Only rank 0 has the reference.
+  if (run.job != nullptr)
+    outcome.equal = run.job->from_first([&] { return outcome.equal ? "1" : "0"; }) == "1";
+  return outcome;
+}
+
+}  // namespace penstock::job

@@ -1,0 +1,307 @@
+#include "penstock/job/run_summary.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "penstock/report/text/text.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/util/format_rate.h"
+#include "penstock/util/json.h"
+#include "penstock/util/units.h"
+
+namespace penstock::job {
+
+using schedule::Op;
+using schedule::Timeline;
+
+namespace {
+
+/// Mean times of one worker's actions, waiting left out.
+struct WorkerTimes {
+  std::map<Op, double> mean_ns;
+  double idle_share = 0;
+
+  double of(Op op) const {
+    const auto found = mean_ns.find(op);
+    return found == mean_ns.end() ? 0 : found->second;
+  }
+  /// In one action or in two.
+  double backward_ns() const {
+    return of(Op::Backward) > 0 ? of(Op::Backward) : of(Op::BackwardInput) + of(Op::BackwardWeight);
+  }
+};
+
+WorkerTimes times_of(const Timeline& timeline, size_t worker) {
+  std::map<Op, double> sums;
+  std::map<Op, int64_t> counts;
+  for (const auto& event : timeline.workers[worker]) {
+    sums[event.action.op] += static_cast<double>(event.end_ns - event.start_ns - event.waiting_ns);
+    ++counts[event.action.op];
+  }
+  WorkerTimes times;
+  for (const auto& [op, sum] : sums) times.mean_ns[op] = sum / static_cast<double>(counts[op]);
+  const auto makespan = static_cast<double>(timeline.makespan_ns());
+  times.idle_share =
+      makespan > 0
+          ? 1.0 - static_cast<double>(timeline.busy_ns(WorkerId{static_cast<int32_t>(worker)})) /
+                      makespan
+          : 0.0;
+  return times;
+}
+
+Json to_json(const WorkerTimes& times) {
+  Json json{{"forward_ns", times.of(Op::Forward)},
+            {"backward_ns", times.backward_ns()},
+            {"step_ns", times.of(Op::Step)},
+            {"sync_ns", times.of(Op::SyncGradients)},
+            {"idle_share", times.idle_share}};
+  const std::pair<Op, const char*> optional[] = {{Op::BackwardInput, "backward_input_ns"},
+                                                 {Op::BackwardWeight, "backward_weight_ns"},
+                                                 {Op::Recompute, "recompute_ns"},
+                                                 {Op::NormGradients, "norm_ns"}};
+  for (const auto& [op, key] : optional) {
+    if (times.mean_ns.contains(op)) json[key] = times.of(op);
+  }
+  return json;
+}
+
+/// None where nothing was measured.
+std::optional<schedule::WorkerTable> table_of(const train::TrainResult& result) {
+  if (result.timeline.workers.empty()) return std::nullopt;
+  return schedule::WorkerTable(result.schedule.shape);
+}
+
+/// The stages of worker w: "0", or "0, 3" where it holds several.
+std::vector<int> stages_of(const schedule::WorkerTable& table, size_t worker) {
+  std::vector<int> stages;
+  for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)}))
+    stages.push_back(held.stage.value);
+  return stages;
+}
+
+/// Steps count from 1 over all runs; a resumed run takes its final loss over its own.
+int64_t final_loss_first_step(const train::TrainResult& result) {
+  return result.steps - result.final_loss_steps + 1;
+}
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+/// After which epoch, from 1, the test results were made; 0: in no epoch of this run.
+int64_t tested_epoch(const train::TrainResult& result) {
+  for (size_t e = result.epochs.size(); e-- > 0;) {
+    if (result.epochs[e].test_loss) return result.epochs[e].epoch + 1;
+  }
+  return 0;
+}
+
+/// Where the weights have changed since.
+std::string tested_when(const train::TrainResult& result) {
+  if (result.epochs.empty() || result.epochs.back().test_loss || tested_epoch(result) == 0)
+    return {};
+  return fmt::format(" (after epoch {})", tested_epoch(result));
+}
+
+/// What crossed the network, where there are several processes.
+/// `training`: how many of the ranks have workers; the first ones.
+std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers, int training) {
+  std::string text;
+  int64_t clock_error_ns = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const bool is_server = std::ssize(ranks) - static_cast<int64_t>(r) <= servers;
+    const int64_t peak = ranks[r].peak_memory_bytes;  // 0: nothing was trained
+    text += fmt::format("  rank {:<9} sent {}, received {}{}{}\n", r,
+                        format_bytes(ranks[r].sent_bytes), format_bytes(ranks[r].received_bytes),
+                        peak > 0 ? ", peak memory " + format_bytes(peak) : "",
+                        is_server                         ? "; a server: it only adds gradients"
+                        : static_cast<int>(r) >= training ? "; it does not train"
+                                                          : "");
+    clock_error_ns = std::max(clock_error_ns, ranks[r].clock_error_ns);
+  }
+  if (!ranks.empty()) {
+    text += fmt::format("  clocks         equal within {}\n", format_duration(clock_error_ns));
+  }
+  return text;
+}
+
+/// Under float16 a step that is left out has an infinite norm.
+double greatest_finite(const std::vector<double>& norms) {
+  double greatest = 0;
+  for (const double norm : norms) {
+    if (std::isfinite(norm)) greatest = std::max(greatest, norm);
+  }
+  return greatest;
+}
+
+/// An end of the prediction's interval; null where it is not known.
+Json interval_end(const Outcome& outcome, double plan::Interval::*end) {
+  const bool is_known = outcome.predicted != nullptr && outcome.predicted->interval.has_value();
+  return is_known ? Json(*outcome.predicted->interval.*end) : Json(nullptr);
+}
+
+/// "predicted 1,050 samples/s, 980 to 1,100; the run lay within"
+std::string interval_text(const Prediction& predicted, double measured) {
+  if (!predicted.interval) return {};
+  const plan::Interval& interval = *predicted.interval;
+  return fmt::format("  predicted {} samples/s, {}: the run lay {}\n",
+                     format_rate(predicted.throughput_samples_per_s), interval.text(),
+                     interval.holds(measured)  ? "within"
+                     : measured < interval.low ? "below"
+                                               : "above");
+}
+
+std::string row(const std::string& name, const WorkerTimes& t) {
+  const auto time = [](double ns) { return format_duration(static_cast<int64_t>(ns)); };
+  return fmt::format("  {:<26} {:>12} {:>12} {:>12} {:>12} {:>7.1f} %\n", name,
+                     time(t.of(Op::Forward)), time(t.backward_ns()), time(t.of(Op::Step)),
+                     time(t.of(Op::SyncGradients)), 100 * t.idle_share);
+}
+
+}  // namespace
+
+std::string to_json(const Outcome& outcome) {
+  const train::TrainResult& r = outcome.result;
+  Json workers = Json::array();
+  const std::optional<schedule::WorkerTable> table = table_of(r);
+  for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
+    const std::vector<int> stages = stages_of(*table, w);
+    Json entry{{"stage", stages.front()},
+               {"stages", stages},
+               {"measured", to_json(times_of(r.timeline, w))}};
+    if (outcome.predicted != nullptr)
+      entry["predicted"] = to_json(times_of(outcome.predicted->timeline, w));
+    if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
+    workers.push_back(std::move(entry));
+  }
+  Json devices = Json::array();
+  for (const train::DevicePeak& device : r.devices)
+    devices.push_back({{"device", device.device},
+                       {"name", device.name},
+                       {"peak_memory_bytes", device.peak_memory_bytes}});
+  Json epochs = Json::array();
+  for (const auto& e : r.epochs) {
+    epochs.push_back(
+        {{"epoch", e.epoch + 1},
+         {"loss", e.loss},
+         {"train_accuracy", std::isnan(e.train_accuracy) ? Json(nullptr) : Json(e.train_accuracy)},
+         {"test_loss", or_null(e.test_loss)},
+         {"test_accuracy", or_null(e.test_accuracy)},
+         {"grad_norm", or_null(e.grad_norm)},
+         {"samples_per_s", e.samples_per_s},
+         {"train_ns", e.train_ns}});
+  }
+  Json sent = Json::array();
+  Json received = Json::array();
+  Json peaks = Json::array();
+  int64_t clock_error_ns = 0;
+  for (const train::RankSummary& rank : r.ranks) {
+    sent.push_back(rank.sent_bytes);
+    received.push_back(rank.received_bytes);
+    peaks.push_back(rank.peak_memory_bytes);
+    clock_error_ns = std::max(clock_error_ns, rank.clock_error_ns);
+  }
+  const Json document{
+      {"strategy", to_string(outcome.plan.strategy)},
+      {"weights", to_string(outcome.plan.weights)},
+      {"config", outcome.plan.config()},
+      {"ranks", std::max<size_t>(r.ranks.size(), 1)},
+      {"servers", outcome.servers},
+      {"bytes_sent", sent},
+      {"bytes_received", received},
+      {"rank_peak_memory_bytes", peaks},
+      {"clock_error_ns", clock_error_ns},
+      {"losses", r.losses},
+      {"learning_rates", r.learning_rates},
+      {"grad_norms", r.grad_norms},
+      {"final_loss", r.losses.empty() ? Json(nullptr) : Json(r.final_loss)},
+      {"final_loss_first_step", r.losses.empty() ? Json(nullptr) : Json(final_loss_first_step(r))},
+      {"final_loss_last_step", r.losses.empty() ? Json(nullptr) : Json(r.steps)},
+      {"test_loss", or_null(r.test_loss)},
+      {"test_accuracy", or_null(r.test_accuracy)},
+      {"tested_after_epoch", tested_epoch(r) > 0 ? Json(tested_epoch(r)) : Json(nullptr)},
+      {"throughput_samples_per_s", r.throughput_samples_per_s},
+      {"predicted_throughput_samples_per_s", outcome.predicted != nullptr
+                                                 ? Json(outcome.predicted->throughput_samples_per_s)
+                                                 : Json(nullptr)},
+      {"prediction_low_samples_per_s", interval_end(outcome, &plan::Interval::low)},
+      {"prediction_high_samples_per_s", interval_end(outcome, &plan::Interval::high)},
+      {"idle_share", r.idle_share},
+      {"predicted_idle_share",
+       outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
+      {"peak_memory_bytes", r.peak_memory_bytes},
+      {"devices", devices},
+      {"steps", r.steps},
+      {"precision", to_string(outcome.plan.precision)},
+      {"skipped_steps", r.skipped_steps},
+      {"loss_scale", r.loss_scale},
+      {"interrupted", r.interrupted},
+      {"epochs", epochs},
+      {"workers", workers}};
+  return document.dump() + "\n";
+}
+
+std::string to_text(const Outcome& outcome) {
+  const train::TrainResult& r = outcome.result;
+  std::string text;
+  if (r.interrupted) {
+    text += outcome.saves ? "interrupted and saved: continue with --resume\n"
+                          : "interrupted: nothing saved (no --checkpoint)\n";
+  }
+  text += r.losses.empty()
+              ? fmt::format("nothing trained; {} so far\n", report::plural(r.steps, "step"))
+              : fmt::format("{} with {} {} ({} weights)\n", report::plural(r.steps, "step"),
+                            to_string(outcome.plan.strategy), outcome.plan.config(),
+                            to_string(outcome.plan.weights));
+  if (!r.losses.empty())
+    text += fmt::format("  final loss     {:.4f} (mean of steps {} to {})\n", r.final_loss,
+                        final_loss_first_step(r), r.steps);
+  if (!r.grad_norms.empty())
+    text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n",
+                        r.grad_norms.back(), greatest_finite(r.grad_norms));
+  if (scales_loss(outcome.plan.precision)) {
+    text += fmt::format(
+        "  loss scale     {:g} at the end; {} left out, because a gradient was infinite\n",
+        r.loss_scale, report::plural(r.skipped_steps, "step"));
+  }
+  const std::string when = tested_when(r);
+  if (r.test_loss) text += fmt::format("  test loss      {:.4f}{}\n", *r.test_loss, when);
+  if (r.test_accuracy)
+    text += fmt::format("  test accuracy  {:.2f} %{}\n", 100 * *r.test_accuracy, when);
+  if (r.peak_memory_bytes > 0) {
+    text += fmt::format("  peak memory    {}, of the whole process\n",
+                        format_bytes(r.peak_memory_bytes));
+  }
+  for (const train::DevicePeak& device : r.devices) {
+    text += fmt::format("  on {:<11} {} of {}, at most\n", device.device,
+                        format_bytes(device.peak_memory_bytes), device.name);
+  }
+  text += ranks_text(r.ranks, outcome.servers, outcome.plan.num_workers());
+  if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
+  const double predicted = outcome.predicted->throughput_samples_per_s;
+  text += fmt::format("\n  {:<26} {:>12} {:>12}\n", "", "measured", "predicted");
+  text += fmt::format("  {:<26} {:>12} {:>12}   measured / predicted = {:.3f}\n",
+                      "throughput, samples/s", format_rate(r.throughput_samples_per_s),
+                      format_rate(predicted),
+                      predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
+  text += interval_text(*outcome.predicted, r.throughput_samples_per_s);
+  text += fmt::format("  {:<26} {:>10.1f} % {:>10.1f} %\n", "idle share", 100 * r.idle_share,
+                      100 * outcome.predicted->idle_share);
+  text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward",
+                      "backward", "step", "sync", "idle");
+  const std::optional<schedule::WorkerTable> table = table_of(r);
+  for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
+    const std::vector<int> stages = stages_of(*table, w);
+    text += row(fmt::format("worker {} (stage{} {}) measured", w, stages.size() > 1 ? "s" : "",
+                            fmt::join(stages, ", ")),
+                times_of(r.timeline, w));
+    text += row("                    predicted", times_of(outcome.predicted->timeline, w));
+  }
+  return text;
+}
+
+}  // namespace penstock::job

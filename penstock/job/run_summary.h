@@ -1,0 +1,26 @@
+// What a training run has learned and taken, beside its prediction.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "penstock/job/prediction.h"
+#include "penstock/plan/plan.h"
+#include "penstock/train/trainer.h"
+
+namespace penstock::job {
+
+struct Outcome {
+  const plan::Plan& plan;
+  const train::TrainResult& result;
+  const Prediction* predicted;  ///< null when nothing was trained
+  bool saves = false;           ///< checkpoints, also when interrupted
+  int servers = 0;              ///< ranks, the last ones, that only add gradients
+};
+
+/// One JSON object and a newline.
+std::string to_json(const Outcome& outcome);
+/// Prediction beside measurement, stage by stage, for people.
+std::string to_text(const Outcome& outcome);
+
+}  // namespace penstock::job

@@ -1,0 +1,35 @@
+// What a user should know before hours are spent on a run; each text is empty or lines for people.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/cluster/device_name.h"
+#include "penstock/job/job.h"
+#include "penstock/model/model.h"
+#include "penstock/options/request.h"
+#include "penstock/train/train_options.h"
+
+namespace penstock::job {
+
+/// What a run that continues a checkpoint does otherwise than the run that saved it.
+std::string resume_warning(const options::TrainRequest& request,
+                           const std::vector<std::string_view>& given,
+                           const train::TrainOptions& train, const model::Model& model);
+
+/// Servers that have nothing to do, a plan that was not made for several ranks, ranks that do not
+/// train. `train` has the world of the job.
+std::string job_warnings(const Job& job, const train::TrainOptions& train, bool may_idle);
+
+/// That what the model learns depends on how a step is cut; that activations move to where they
+/// are already.
+std::string model_warning(const options::TrainRequest& request, const model::Model& model,
+                          const plan::Plan& plan);
+std::string offload_warning(const plan::Plan& plan,
+                            const std::vector<cluster::DeviceName>& devices);
+
+/// Of weights that gradients do not belong to, and of threads that share cores.
+std::string plan_advice(const plan::Plan& plan, int threads_per_worker);
+
+}  // namespace penstock::job

@@ -1,0 +1,23 @@
+// What `penstock train` shows while it runs.
+#pragma once
+
+#include <optional>
+
+#include "penstock/report/console/progress_bar.h"
+#include "penstock/train/trainer.h"
+
+namespace penstock::tool {
+
+/// Progress bar and epoch lines on standard error.
+class ConsoleObserver : public train::TrainObserver {
+ public:
+  void on_mini_batch(const train::Progress& progress) override;
+  void on_epoch(const train::EpochSummary& summary) override;
+  /// Ends the bar; messages of the library may follow.
+  void finish() { bar_.reset(); }
+
+ private:
+  std::optional<report::ProgressBar> bar_;
+};
+
+}  // namespace penstock::tool
