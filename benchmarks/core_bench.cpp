@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/partition/dp_partitioner.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/cluster/cluster.h"
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/partition/bounded_search.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"

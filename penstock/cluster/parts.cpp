@@ -151,3 +151,23 @@ void validate_order(const DeviceGroup& previous, const DeviceGroup& group) {
 }
 
 }  // namespace penstock::cluster::detail
+
+namespace penstock::cluster {
+
+void validate(const Cluster& cluster) {
+  if (cluster.levels.empty()) throw ConfigError("the cluster has no level, expected at least one");
+  int64_t workers = 1;
+  for (size_t i = 0; i < cluster.levels.size(); ++i) {
+    detail::validate_level(cluster.levels[i], detail::name_of(cluster.levels[i], i));
+    workers = detail::count_with(workers, cluster.levels[i]);
+  }
+  detail::validate_device(cluster.device, fmt::format("cluster device '{}'", cluster.device.name));
+  for (size_t i = 0; i < cluster.groups.size(); ++i) {
+    detail::validate_group(cluster.groups[i], workers);
+    if (i > 0) detail::validate_order(cluster.groups[i - 1], cluster.groups[i]);
+  }
+  detail::validate_cpu_machines(cluster.cpu_machines);
+  detail::validate_machines(cluster);
+}
+
+}  // namespace penstock::cluster

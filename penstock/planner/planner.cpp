@@ -1,12 +1,11 @@
 #include "penstock/planner/planner.h"
 
-#include "penstock/planner/sync_prices.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "penstock/planner/cost/distinct_syncs.h"
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/families.h"
 #include "penstock/planner/families/notes.h"

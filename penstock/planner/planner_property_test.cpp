@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/families/families.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_brute_force.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/util/error.h"
 

@@ -34,8 +34,4 @@ struct SyncPrice {
 std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluster::Cluster& cluster,
                                    const plan::Plan& plan, bool global_norm);
 
-/// The methods worth a comparison on this cluster: those whose gradients are of the same weights,
-/// so not `asynchronous`.
-std::vector<plan::GradientSync> distinct_syncs(const cluster::Cluster& cluster);
-
 }  // namespace penstock::planner

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/planner/cost/distinct_syncs.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/util/error.h"

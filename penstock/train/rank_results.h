@@ -2,7 +2,7 @@
 #pragma once
 
 #include "penstock/runtime/ranks.h"
-#include "penstock/train/trainer.h"
+#include "penstock/train/train_result.h"
 
 namespace penstock::train {
 

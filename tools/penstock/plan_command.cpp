@@ -13,7 +13,7 @@
 
 #include "penstock/options/check_profile.h"
 #include "penstock/plan/gradient_sync.h"
-#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/pytorch_split.h"
 #include "penstock/planner/sync_prices.h"

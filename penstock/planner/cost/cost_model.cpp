@@ -1,13 +1,8 @@
 #include "penstock/planner/cost/cost_model.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
-#include "penstock/planner/cost/cost_models.h"
 #include "penstock/util/arithmetic.h"
-#include "penstock/util/error.h"
 #include "penstock/util/rounding.h"
 
 namespace penstock::planner {
@@ -339,22 +334,6 @@ int64_t CostModel::sync_ns(int64_t weight_bytes, int replicas, int level) const 
   const int64_t wire = wire_ns(weight_bytes, replicas, level, servers);
   const int64_t server = servers ? server_ns(weight_bytes, replicas) : 0;
   return saturating_add(std::max(wire, server), sync_latency_ns(level, servers));
-}
-
-const std::vector<std::string>& cost_model_names() {
-  static const std::vector<std::string> names{"penstock", "sosp2019", "released", "report2018"};
-  return names;
-}
-
-std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster,
-                                           GradientSync sync, SyncOverlap overlap,
-                                           FloatType precision) {
-  if (name == "penstock") return make_penstock_model(cluster, sync, overlap, precision);
-  if (name == "sosp2019") return make_sosp2019_model(cluster, sync, overlap, precision);
-  if (name == "released") return make_released_model(cluster, sync, overlap, precision);
-  if (name == "report2018") return make_report2018_model(cluster, sync, overlap, precision);
-  throw ConfigError(fmt::format("unknown cost model '{}'; expected one of {}", name,
-                                fmt::join(cost_model_names(), ", ")));
 }
 
 }  // namespace penstock::planner

@@ -1,7 +1,7 @@
 // What a stage and a cut cost under a named model. The partitioner minimises the slowest of them.
 // docs/planner.md has the formulas.
 //
-//   const auto model = make_cost_model("penstock", cluster, GradientSync::Ring);
+//   const auto model = make_cost_model("penstock", cluster, GradientSync::Ring);  // named_models.h
 //   double ns = model->stage_ns({.compute_ns = 1000, .step_ns = 10, .weight_bytes = 4000}, 2,
 //       /*level=*/1, /*micro_batches=*/0);
 //
@@ -10,9 +10,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -233,16 +231,5 @@ class CostModel {
   std::vector<int64_t> own_bandwidth_bytes_per_s_;
   std::vector<double> processor_ns_per_byte_;  ///< sent within a level, in the precision of sums
 };
-
-/// "penstock": what the runtime does. "sosp2019": SOSP 2019, section 3.1, as printed. "released":
-/// what PipeDream's released optimiser computes without activation compression (activation
-/// transfers are free, computation and synchronisation add up). "report2018": the 2018 technical
-/// report, max of computation and 4(m-1)|w|/(mB). docs/planner.md has all four formulas. Throws
-/// ConfigError listing the names otherwise.
-std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster,
-                                           GradientSync sync,
-                                           SyncOverlap overlap = SyncOverlap::Hidden,
-                                           FloatType precision = FloatType::Float32);
-const std::vector<std::string>& cost_model_names();
 
 }  // namespace penstock::planner

@@ -1,4 +1,4 @@
-#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cost/named_models.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
 
 namespace penstock::planner {

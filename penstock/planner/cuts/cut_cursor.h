@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
-#include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/cost/layer_cost.h"
 
 namespace penstock::planner {
 

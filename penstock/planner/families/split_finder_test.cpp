@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/pricing/context.h"
 #include "penstock/planner/testing/testing_graphs.h"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/partition/cut_bounds.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/planner/testing/testing_models.h"

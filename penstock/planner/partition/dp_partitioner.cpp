@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/planner/partition/make_search.h"
 #include "penstock/planner/partition/paper_table.h"
 #include "penstock/planner/partition/partition_search.h"
 #include "penstock/util/error.h"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/util/error.h"
 

@@ -5,12 +5,10 @@
 #include <cmath>
 #include <span>
 
-#include "penstock/planner/cuts/nesting.h"
 #include "penstock/planner/partition/covered_states.h"
 #include "penstock/planner/partition/label.h"
 #include "penstock/planner/partition/label_rivals.h"
 #include "penstock/planner/partition/load_bound.h"
-#include "penstock/planner/partition/placement_units.h"
 #include "penstock/util/arithmetic.h"
 
 namespace penstock::planner {
@@ -26,15 +24,11 @@ struct Success {
   std::vector<int> most_free;  ///< per state, and for all shorter times, of any label
 };
 
-class LabelSearch final : public PartitionSearch {
+class LabelSearch final : public StateSearch {
  public:
   explicit LabelSearch(const PartitionProblem& problem)
-      : problem_(problem),
-        states_(problem.states),
-        chooser_(problem),
-        units_(problem.model.topology(), problem.workers),
+      : StateSearch(problem),
         loads_(problem, units_),
-        nesting_(problem.states),
         single_layers_(single_layers(problem)),
         rivals_(labels_, units_),
         first_label_(static_cast<size_t>(states_.size()) + 1),
@@ -280,12 +274,7 @@ class LabelSearch final : public PartitionSearch {
     return partition;
   }
 
-  const PartitionProblem& problem_;
-  const CutStates& states_;
-  const StageChooser chooser_;
-  const Units units_;
   LoadBound loads_;
-  const Nesting nesting_;
   const bool single_layers_;
   std::vector<int> counts_;  ///< layers per state, for single layers
 

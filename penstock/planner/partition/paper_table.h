@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "penstock/planner/partition/dp_partitioner.h"
+#include "penstock/planner/partition.h"
 
 namespace penstock::planner {
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
 
 namespace penstock::planner {

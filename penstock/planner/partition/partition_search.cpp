@@ -1,10 +1,7 @@
 #include "penstock/planner/partition/partition_search.h"
 
 #include <algorithm>
-
-#include "penstock/planner/partition/label_search.h"
-#include "penstock/planner/partition/straight_search.h"
-#include "penstock/planner/partition/table_search.h"
+#include <utility>
 
 namespace penstock::planner {
 
@@ -75,13 +72,6 @@ int64_t needed_bytes(const PartitionProblem& problem, const Partition& partition
     begin = partition.ends[k];
   }
   return most;
-}
-
-std::unique_ptr<PartitionSearch> make_search(const PartitionProblem& problem) {
-  if (problem.straight && !single_layers(problem)) return make_straight_search(problem);
-  if ((problem.use_all_workers && !problem.straight) || !problem.cluster.uniform())
-    return make_table_search(problem);
-  return make_label_search(problem);
 }
 
 void move_forward(const PartitionProblem& problem, const Units& units, Partition& partition) {

@@ -1,15 +1,15 @@
 // One question, asked again and again by the partitioner: is there a partition whose stages and
 // cuts all take at most a given time? Internal to the planner.
 //
-//   auto search = make_search(problem);
+//   auto search = make_search(problem);  // make_search.h
 //   if (auto partition = search->within(1e6, Wanted::Any)) ...
 #pragma once
 
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <optional>
 
+#include "penstock/planner/cuts/nesting.h"
 #include "penstock/planner/partition.h"
 #include "penstock/planner/partition/placement_units.h"
 
@@ -27,11 +27,6 @@ class PartitionSearch {
   /// calls. Throws OutOfTime; then the search cannot be used again.
   virtual std::optional<Partition> within(double limit_ns, Wanted wanted) = 0;
 };
-
-/// The search that suits the problem: straight_search.h, table_search.h or label_search.h. The
-/// problem must outlive it. Throws ConfigError when the problem is too large for a
-/// search that has no short cut.
-std::unique_ptr<PartitionSearch> make_search(const PartitionProblem& problem);
 
 /// Whether every stage must be a single layer on a single worker: straight, with workers to spare.
 bool single_layers(const PartitionProblem& problem);
@@ -109,6 +104,24 @@ class StageChooser {
   }
 
   const PartitionProblem& problem_;
+};
+
+/// What the searches over all cut states know of their problem.
+class StateSearch : public PartitionSearch {
+ protected:
+  /// Keeps a reference.
+  explicit StateSearch(const PartitionProblem& problem)
+      : problem_(problem),
+        states_(problem.states),
+        chooser_(problem),
+        units_(problem.model.topology(), problem.workers),
+        nesting_(problem.states) {}
+
+  const PartitionProblem& problem_;
+  const CutStates& states_;
+  const StageChooser chooser_;
+  const Units units_;
+  const Nesting nesting_;
 };
 
 }  // namespace penstock::planner

@@ -1,6 +1,7 @@
 // The partitioner against brute force, which tries every placement.
 #include <gtest/gtest.h>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/partition/dp_partitioner.h"
 #include "penstock/planner/testing/testing_brute_force.h"
 #include "penstock/planner/testing/testing_graphs.h"

@@ -1,6 +1,7 @@
 // The cost model "released" with all workers used against PipeDream's released optimiser.
 #include <gtest/gtest.h>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/partition/dp_partitioner.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/planner/testing/testing_released_oracle.h"

@@ -5,9 +5,6 @@
 #include <bit>
 #include <utility>
 
-#include "penstock/planner/cuts/nesting.h"
-#include "penstock/planner/partition/placement_units.h"
-
 namespace penstock::planner {
 
 namespace {
@@ -35,14 +32,10 @@ struct DeviceClass {
   std::array<std::vector<Stage>, 2> stages;
 };
 
-class StraightSearch final : public PartitionSearch {
+class StraightSearch final : public StateSearch {
  public:
   explicit StraightSearch(const PartitionProblem& problem)
-      : problem_(problem),
-        states_(problem.states),
-        chooser_(problem),
-        units_(problem.model.topology(), problem.workers),
-        nesting_(problem.states),
+      : StateSearch(problem),
         num_stages_(problem.workers),
         words_(static_cast<size_t>(num_stages_) / 64 + 1),
         reachable_(words_ * static_cast<size_t>(states_.size())),
@@ -229,11 +222,6 @@ class StraightSearch final : public PartitionSearch {
     return best;
   }
 
-  const PartitionProblem& problem_;
-  const CutStates& states_;
-  const StageChooser chooser_;
-  const Units units_;
-  const Nesting nesting_;
   const int num_stages_;
   const size_t words_;
   std::vector<Held> held_;  ///< by the stages from a worker's to the end

@@ -7,9 +7,7 @@
 #include <climits>
 #include <cmath>
 
-#include "penstock/planner/cuts/nesting.h"
 #include "penstock/planner/partition/load_bound.h"
-#include "penstock/planner/partition/placement_units.h"
 #include "penstock/planner/partition/table_cell.h"
 #include "penstock/planner/partition/table_pieces.h"
 #include "penstock/util/arithmetic.h"
@@ -24,14 +22,10 @@ namespace {
 constexpr double kMostStagePlaces = 2e8;
 constexpr double kMostCells = 4e6;
 
-class TableSearch final : public PartitionSearch {
+class TableSearch final : public StateSearch {
  public:
   explicit TableSearch(const PartitionProblem& problem)
-      : problem_(problem),
-        states_(problem.states),
-        chooser_(problem),
-        units_(problem.model.topology(), problem.workers),
-        nesting_(problem.states),
+      : StateSearch(problem),
         workers_(problem.workers),
         all_workers_(problem.use_all_workers && !problem.straight),
         single_layers_(single_layers(problem)) {
@@ -282,11 +276,6 @@ class TableSearch final : public PartitionSearch {
     return partition;
   }
 
-  const PartitionProblem& problem_;
-  const CutStates& states_;
-  const StageChooser chooser_;
-  const Units units_;
-  const Nesting nesting_;
   const int workers_;
   const bool all_workers_;
   const bool single_layers_;

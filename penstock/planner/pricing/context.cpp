@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/cuts/cut_states.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"

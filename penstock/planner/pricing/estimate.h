@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "penstock/planner/pricing/pricing.h"
+#include "penstock/planner/pricing/split.h"
 
 namespace penstock::planner {
 

@@ -7,6 +7,7 @@
 
 #include "penstock/planner/planner.h"
 #include "penstock/planner/pricing/prediction.h"
+#include "penstock/planner/pricing/pricing.h"
 #include "penstock/planner/testing/testing_graphs.h"
 
 namespace penstock::planner {

@@ -9,7 +9,8 @@
 
 #include <cstdint>
 
-#include "penstock/planner/pricing/pricing.h"
+#include "penstock/cluster/topology.h"
+#include "penstock/plan/plan.h"
 
 namespace penstock::planner {
 

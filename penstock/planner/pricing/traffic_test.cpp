@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
 
 namespace penstock::planner {

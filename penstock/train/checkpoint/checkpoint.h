@@ -38,17 +38,13 @@
 
 #include "penstock/model/model.h"
 #include "penstock/runtime/ranks.h"
+#include "penstock/train/checkpoint/layer_state.h"
 #include "penstock/train/checkpoint/manifest.h"
 
 namespace penstock::train {
 
-struct LayerState {
-  /// Whether this rank has the layer's state; otherwise the rest is empty.
-  bool here = true;
-  /// In the order of Layer::parameters().
-  std::vector<at::Tensor> weights = {};
-  std::vector<at::Tensor> buffers = {};  ///< in the order of Layer::buffers()
-  std::map<std::string, std::vector<at::Tensor>> optimizer = {};  ///< state name -> one per weight
+std::vector<at::Tensor> buffers = {};  ///< in the order of Layer::buffers()
+std::map<std::string, std::vector<at::Tensor>> optimizer = {};  ///< state name -> one per weight
 };
 
 struct Checkpoint : CheckpointPosition {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/layer_state.h"
 #include "penstock/train/checkpoint/manifest.h"
 #include "penstock/train/checkpoint/tied_state.h"
 

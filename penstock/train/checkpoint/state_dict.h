@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/model/model.h"
+#include "penstock/train/checkpoint/layer_state.h"
 #include "penstock/train/checkpoint/manifest.h"
 
 namespace penstock::train {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "penstock/model/model.h"
-#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/layer_state.h"
 
 namespace penstock::train {
 

@@ -1,0 +1,161 @@
+#include "penstock/planner/pricing/split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "penstock/plan/weight_rules.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/common_multiple.h"
+
+namespace penstock::planner {
+
+using plan::Plan;
+using plan::Strategy;
+using schedule::ScheduleShape;
+
+namespace {
+
+// Longer steps than this come from unlucky replica counts (13-11-7: 1001), not from anyone's wish.
+constexpr int64_t kLongestChosenStep = 1'024;
+
+int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multiple) * multiple; }
+
+int64_t unit_of(const std::vector<int>& replicas) {
+  return common_multiple(replicas, kLongestChosenStep)
+      .value_or(std::accumulate(replicas.begin(), replicas.end(), int64_t{0}));
+}
+
+// Four micro-batches for each worker: as many as a straight pipeline has for each stage, so that
+// filling and draining cost replicated stages no larger a share of the step.
+int64_t usual_flushed_step(int workers, int64_t unit) {
+  const int64_t most = std::max(kMaxMicroBatchesPerStep / unit * unit, unit);
+  return std::min(round_up(4 * int64_t{workers}, unit), most);
+}
+
+}  // namespace
+
+std::vector<int> Split::replicas() const {
+  std::vector<int> counts;
+  for (const cluster::WorkerRange& place : places) counts.push_back(place.count);
+  return counts;
+}
+
+int Split::num_workers() const {
+  if (!worker_of_replica.empty())
+    return *std::max_element(worker_of_replica.begin(), worker_of_replica.end()) + 1;
+  int workers = 0;
+  for (const cluster::WorkerRange& place : places) workers += place.count;
+  return workers;
+}
+
+std::span<const int> Split::workers_of(size_t stage) const {
+  return std::span(worker_of_replica)
+      .subspan(static_cast<size_t>(places[stage].first), static_cast<size_t>(places[stage].count));
+}
+
+double stage_speed(const Context& context, const Split& split, size_t stage) {
+  if (split.worker_of_replica.empty()) return context.speed(split.places[stage]);
+  double slowest = HUGE_VAL;
+  for (const int worker : split.workers_of(stage))
+    slowest = std::min(slowest, context.speed({worker, 1}));
+  return slowest;
+}
+
+int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage) {
+  if (split.worker_of_replica.empty()) return context.limit_bytes(split.places[stage]);
+  int64_t least = 0;
+  for (const int worker : split.workers_of(stage)) {
+    const int64_t limit = context.limit_bytes({worker, 1});
+    if (limit > 0 && (least == 0 || limit < least)) least = limit;
+  }
+  return least;
+}
+
+bool stage_fits(const Context& context, const Split& split, const Plan& plan, size_t stage) {
+  const int64_t limit = stage_limit_bytes(context, split, stage);
+  return limit == 0 || plan.stages[stage].memory_bytes <= limit;
+}
+
+int64_t chosen_micro_batches(Strategy strategy, const std::vector<int>& replicas) {
+  const plan::StrategyTraits& row = traits(strategy);
+  if (row.extent != plan::Extent::Pipeline) return replicas.front();
+  if (row.is_sequential()) return 1;
+  const int64_t unit = unit_of(replicas);
+  if (!row.trains) return unit;
+  if (row.flushes())
+    return usual_flushed_step(std::accumulate(replicas.begin(), replicas.end(), 0), unit);
+  const plan::WeightPolicy policy = default_policy(strategy);
+  if (!traits(policy).fills_pipeline) return unit;
+  const ScheduleShape shape{
+      .replicas = replicas, .micro_batches = 1, .accumulate = 1, .policy = policy};
+  return round_up(pipeline_depth(shape), unit);
+}
+
+int64_t chosen_micro_batches(const Context& context, Strategy strategy,
+                             const std::vector<int>& replicas) {
+  const int64_t chosen = chosen_micro_batches(strategy, replicas);
+  const int64_t most = std::min(context.most_micro_batches(), kMaxMicroBatchesPerStep);
+  if (context.options.mini_batch == 0 || !traits(strategy).flushes())
+    return std::min(chosen, context.most_micro_batches());
+  const int64_t unit = unit_of(replicas);
+  return most < unit ? most : most / unit * unit;
+}
+
+int64_t chosen_micro_batches(const Context& context, const Split& split) {
+  const std::vector<int> replicas = split.replicas();
+  const plan::StrategyTraits& row = traits(split.strategy);
+  if (!row.is_chunked() || context.options.mini_batch > 0)
+    return chosen_micro_batches(context, split.strategy, replicas);
+  const int64_t wanted = usual_flushed_step(split.num_workers(), unit_of(replicas));
+  return std::min(wanted, context.most_micro_batches());
+}
+
+MemoryModel memory_model(const Context& context, Strategy strategy, plan::WeightPolicy policy,
+                         int64_t micro_batches, int64_t slack, int64_t gradient_groups) {
+  int64_t weights = 0;
+  int64_t short_weights = 0;
+  for (const PlannedLayer& layer : context.layers) {
+    weights = saturating_add(weights, layer.weight_bytes);
+    short_weights = saturating_add(short_weights, layer.short_weight_bytes);
+  }
+  return {.strategy = strategy,
+          .policy = policy,
+          .limit_bytes = context.options.memory_limit_bytes,
+          .micro_batches = micro_batches,
+          .max_workers = context.workers,
+          .optimizer_state_per_weight = context.options.optimizer_state_per_weight,
+          .short_weight_share =
+              weights > 0 ? static_cast<double>(short_weights) / static_cast<double>(weights) : 0,
+          .slack = slack,
+          .gradient_groups = gradient_groups,
+          .shard_optimizer = context.shard_optimizer != Choice::Never,
+          .offload = context.offload == Choice::Always};
+}
+
+int64_t gradient_groups(const Context& context, const Split& split) {
+  const int64_t least = context.options.gradient_groups;
+  if (least == 0 || !traits(split.policy).drains) return 0;
+  const int64_t common = common_multiple(split.replicas()).value_or(INT64_MAX);
+  return common < least ? round_up(least, common) : common;
+}
+
+StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
+                         int64_t input_bytes, int64_t output_bytes, bool recompute) {
+  StageMemory memory{
+      .sums = {}, .input_bytes = input_bytes, .output_bytes = output_bytes, .recompute = recompute};
+  for (const LayerId id : layers) memory.sums.add(context.layers[id.index()]);
+  return memory;
+}
+
+std::vector<StageMemory> stage_memories(const Context& context, const Split& split,
+                                        const std::vector<int64_t>& cut_bytes) {
+  std::vector<StageMemory> memories;
+  for (size_t s = 0; s < split.stages.size(); ++s) {
+    memories.push_back(stage_memory(context, split.stages[s], s == 0 ? 0 : cut_bytes[s - 1],
+                                    s < cut_bytes.size() ? cut_bytes[s] : 0, split.recompute[s]));
+  }
+  return memories;
+}
+
+}  // namespace penstock::planner

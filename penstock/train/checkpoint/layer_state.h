@@ -1,0 +1,18 @@
+// What a checkpoint has of one layer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace penstock::train {
+
+struct LayerState {
+  /// Whether this rank has the layer's state; otherwise the rest is empty.
+  bool here = true;
+  /// In the order of Layer::parameters().
+  std::vector<at::Tensor> weights = {};
+
+}  // namespace penstock::train
