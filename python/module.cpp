@@ -265,7 +265,7 @@ class PythonSession {
     const std::vector<cluster::DeviceName> devices = devices_of(request);
     for (const at::Device device : job::dealt(devices, train.plan.num_workers()))
       train.device_of_worker.push_back(device.str());
-    if (train.cuda_graphs && train.device_of_worker.empty())
+    if (train.device_graphs && train.device_of_worker.empty())
       throw ConfigError("cuda_graphs: graphs are those of GPUs, and all workers are on the CPU");
     train.stop = &stop_;
     ignore_index_ = train.loss.ignore_index;

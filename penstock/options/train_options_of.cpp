@@ -17,7 +17,7 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.loss = request.loss;
   options.seed = run.seed;
   options.threads_per_worker = run.threads;
-  options.cuda_graphs = run.device_graphs;
+  options.device_graphs = run.device_graphs;
   options.data_threads = static_cast<int>(request.data.threads.value_or(options.data_threads));
   options.max_grad_norm = run.clip_norm;
   options.gradient_groups = run.gradient_groups;

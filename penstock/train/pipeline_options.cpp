@@ -48,7 +48,7 @@ runtime::PipelineOptions pipeline_options(const model::Model& model, const Train
           .optimizers = &optimizers,
           .world = options.world,
           .device_of_worker = {options.device_of_worker.begin(), options.device_of_worker.end()},
-          .device_graphs = options.cuda_graphs,
+          .device_graphs = options.device_graphs,
           .planned_memory_bytes = planned_memory(options.plan)};
 }
 

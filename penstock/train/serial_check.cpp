@@ -228,7 +228,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     result = run(model, data, run_options);
     if (!is_first) return check;
     run_options.device_of_worker = reference_device(options);
-    run_options.cuda_graphs = false;
+    run_options.device_graphs = false;
     run_options.world = nullptr;
     run_options.plan = on_one_worker(options.plan, model);
     run_options.rounded_layers = replicated_layers(options.plan, model);

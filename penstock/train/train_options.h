@@ -40,7 +40,7 @@ struct TrainOptions {
   /// Per worker, as libtorch names devices ("cpu", "cuda:1"), where there is no `world`; empty: the
   /// CPU.
   std::vector<std::string> device_of_worker = {};
-  bool cuda_graphs = false;  ///< PipelineOptions::device_graphs
+  bool device_graphs = false;  ///< PipelineOptions::device_graphs
   /// That make the inputs of the next micro-batches where that takes long (Dataset::is_slow()), or
   /// a worker is on a GPU;
   /// 0: the first stage makes them when it needs them.
