@@ -1,5 +1,4 @@
 #include "penstock/train/trainer.h"
-#include "penstock/plan/gradient_sync.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,12 +13,14 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/checkpoint_writer.h"
 #include "penstock/train/checkpoint/layer_states.h"
+#include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/prefetch.h"
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/pipeline_options.h"
 #include "penstock/train/rank_results.h"
+#include "penstock/train/segment_progress.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -35,43 +36,8 @@ namespace {
 constexpr size_t kFinalLosses = 50;
 constexpr int kKeptCheckpoints = 2;
 
-constexpr int64_t kMaxThreads = 1024;
-
 /// Micro-batches that are made beforehand.
 constexpr int64_t kLeastAhead = 4;
-
-void check_range(const char* what, int64_t value, int64_t least, int64_t most = INT64_MAX) {
-  if (value < least)
-    throw ConfigError(fmt::format("{} must be at least {}, found {}", what, least, value));
-  if (value > most)
-    throw ConfigError(fmt::format("{} must be at most {}, found {}", what, most, value));
-}
-
-/// The data set must fit the model and its loss.
-void check_data(const model::Model& model, const DataSplit& data, const model::LossSpec& loss) {
-  const SampleSpec wanted = samples_for(model, loss);
-  if (data.train->size() < 1) throw ConfigError("the training set is empty");
-  const SampleSpec& found = data.train->sample();
-  const auto same_input = [](const model::InputSpec& a, const model::InputSpec& b) {
-    return a.shape == b.shape && a.type == b.type;
-  };
-  const bool inputs_fit = std::equal(found.inputs.begin(), found.inputs.end(),
-                                     wanted.inputs.begin(), wanted.inputs.end(), same_input);
-  const model::TargetSpec& a = found.targets;
-  const model::TargetSpec& b = wanted.targets;
-  const bool targets_fit = !b.needed || (a.needed && a.shape == b.shape && a.type == b.type);
-  if (!inputs_fit || !targets_fit) {
-    throw ConfigError(fmt::format("the data set '{}' has {}; the model '{}' and its loss take {}",
-                                  data.train->name(), describe(found), model.name(),
-                                  describe(wanted)));
-  }
-  if (b.needed && b.type == at::kLong && a.classes > b.classes) {
-    throw ConfigError(fmt::format(
-        "the model '{}' has logits for {} classes, the data set '{}' has {}: a classifier of at "
-        "least as many is expected (--classes)",
-        model.name(), b.classes, data.train->name(), a.classes));
-  }
-}
 
 double samples_per_second(int64_t samples, int64_t ns) {
   return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0;
@@ -131,10 +97,16 @@ class Run {
     return training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size,
                              has_norm());
   }
-  /// NaN where the loss knows nothing that is right.
   double accuracy(int64_t correct, int64_t targets) const {
-    if (!counts_correct_) return std::nan("");
-    return targets > 0 ? static_cast<double>(correct) / static_cast<double>(targets) : 0;
+    return accuracy_of(correct, targets, counts_correct_);
+  }
+  /// For a schedule, which is checked.
+  runtime::RunOptions run_options_of(const Schedule& schedule) const {
+    runtime::RunOptions options;
+    options.credits = check_schedule(schedule);
+    options.stop = options_.stop;
+    options.on_stuck = options_.on_stuck;
+    return options;
   }
   /// Gradients of weights that stages share are summed where the norm is computed, so the norm is
   /// known then, too.
@@ -148,8 +120,7 @@ class Run {
   void resume();
   void count_steps();
   runtime::Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
-  /// All ranks must go on from the same checkpoint.
-  void check_same_position(const Checkpoint& checkpoint) const;
+  void finish_result();
   void run_epoch();
   /// Null where nothing is gained.
   std::unique_ptr<PrefetchedBatches> prefetched(const Dataset& data, const EpochBatches& batches,
@@ -158,11 +129,11 @@ class Run {
   void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
                    EpochSummary& summary);
   void note_device_peaks();
-  void account(const runtime::RunResult& run, int64_t samples, bool measured,
-               EpochSummary& summary);
+  void check_losses(const runtime::RunResult& run) const;
+  /// Returns the samples of the run.
+  int64_t account(const runtime::RunResult& run, bool measured, EpochSummary& summary);
+  void keep_measured(runtime::RunResult run, const Schedule& schedule, int64_t samples);
   void evaluate(EpochSummary& summary);
-  /// The last step's gradients may have been infinite, which no loss has shown yet.
-  void check_finite(const std::vector<LayerState>& layers) const;
   /// Begins to save, after the save before has ended.
   void save();
   void finish_saving();
@@ -199,26 +170,8 @@ void Run::resume() {
     throw ConfigError(fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'",
                                   checkpoint.optimizer, options_.optimizer.name));
   }
-  if (checkpoint.next_mini_batch > 0 && checkpoint.mini_batch_size != options_.mini_batch_size) {
-    throw ConfigError(
-        fmt::format("the checkpoint lies inside an epoch of mini-batches of {} samples, this run "
-                    "has {}: resume with the same size",
-                    checkpoint.mini_batch_size, options_.mini_batch_size));
-  }
-  if (checkpoint.next_mini_batch > 0 && checkpoint.train_samples != data_.train->size()) {
-    throw ConfigError(
-        fmt::format("the checkpoint lies inside an epoch over {} training samples, this run has "
-                    "{}: resume with the same data",
-                    checkpoint.train_samples, data_.train->size()));
-  }
-  if (checkpoint.next_mini_batch > 0 &&
-      checkpoint.shuffle.value_or(options_.shuffle) != options_.shuffle) {
-    throw ConfigError(fmt::format(
-        "the checkpoint lies inside an epoch {} shuffling, this run is {}: resume with the same "
-        "order (--no-shuffle)",
-        *checkpoint.shuffle ? "with" : "without", options_.shuffle ? "with it" : "without"));
-  }
-  check_same_position(checkpoint);
+  if (checkpoint.next_mini_batch > 0) check_inside_epoch(checkpoint, options_, data_.train->size());
+  check_same_position(checkpoint, ranks());
   std::vector<runtime::LayerSnapshot> layers;
   for (const LayerState& state : checkpoint.layers)
     layers.push_back(to_snapshot(state, optimizers_.general(), options_.optimizer.name));
@@ -234,40 +187,11 @@ void Run::resume() {
   seed_ = checkpoint.seed;
 }
 
-void Run::check_same_position(const Checkpoint& checkpoint) const {
-  const std::vector<std::string> positions = runtime::together(ranks(), [&] {
-    return fmt::format("step {}, epoch {}, mini-batch {}", checkpoint.step, checkpoint.epoch,
-                       checkpoint.next_mini_batch);
-  });
-  for (size_t r = 1; r < positions.size(); ++r) {
-    if (positions[r] == positions[0]) continue;
-    throw RuntimeError(
-        fmt::format("the ranks resume from different checkpoints: rank 0 from {}, rank "
-                    "{} from {}; expected one folder that all ranks share",
-                    positions[0], r, positions[r]));
-  }
-}
-
 void Run::count_steps() {
   const int64_t left = std::max<int64_t>(
       0, saturating_mul(options_.epochs - epoch_, mini_batches_per_epoch_) - next_mini_batch_);
   total_steps_ = saturating_add(pipeline_.steps(), left);
   if (options_.max_steps > 0) total_steps_ = std::min(total_steps_, options_.max_steps);
-}
-
-void Run::check_finite(const std::vector<LayerState>& layers) const {
-  runtime::together(ranks(), [&]() -> std::string {
-    for (size_t l = 0; l < layers.size(); ++l) {
-      for (const at::Tensor& weight : layers[l].weights) {
-        if (weight.isfinite().all().item<bool>()) continue;
-        throw RuntimeError(fmt::format(
-            "the weights of '{}' are no longer finite (step {}) and are not saved; a "
-            "smaller --lr, or a warm-up of the learning rate, may help",
-            model_.graph().layer(LayerId{static_cast<int>(l)}).name, pipeline_.steps()));
-      }
-    }
-    return "";
-  });
 }
 
 void Run::save() {
@@ -292,7 +216,7 @@ void Run::save() {
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
-  check_finite(checkpoint.layers);
+  check_finite(checkpoint, model_, ranks());
   finish_saving();
   writer_->save(checkpoint);
 }
@@ -325,6 +249,11 @@ TrainResult Run::run() {
     for (const std::string& obstacle : pipeline_.graph_obstacles())
       log_info(fmt::format("without CUDA graphs: {}", obstacle));
   }
+  finish_result();
+  return std::move(result_);
+}
+
+void Run::finish_result() {
   // A finished run that is resumed has nothing to train, but still reports its results.
   if (result_.epochs.empty() && options_.evaluate && !result_.interrupted) {
     EpochSummary summary;
@@ -350,7 +279,6 @@ TrainResult Run::run() {
                          static_cast<double>(last);
   result_.final_loss_steps = static_cast<int64_t>(last);
   if (options_.world != nullptr) collect_on_first(ranks(), result_);
-  return std::move(result_);
 }
 
 void Run::run_epoch() {
@@ -426,79 +354,63 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const int64_t samples = std::min(count * options_.mini_batch_size, data_.train->size() - first);
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
   const Schedule schedule = schedule_of(samples);
-  const int64_t credits = check_schedule(schedule);
-  const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
-  const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.train, batches, schedule);
-
-  const auto start = std::chrono::steady_clock::now();
-  int64_t done_samples = 0;
-  int64_t done = 0;
-  int64_t correct = epoch_correct_;
-  int64_t targets = epoch_targets_;
-  const int64_t last_mini_batch =
-      std::min(mini_batches_per_epoch_, next_mini_batch_ + total_steps_ - pipeline_.steps());
-  runtime::RunOptions run_options;
-  run_options.credits = credits;
+  runtime::RunOptions run_options = run_options_of(schedule);
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
-  run_options.stop = options_.stop;
-  run_options.on_stuck = options_.on_stuck;
+  const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
+  const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.train, batches, schedule);
+  SegmentProgress progress(
+      options_,
+      {.epoch = epoch_,
+       .epochs = options_.epochs,
+       .mini_batch = next_mini_batch_,
+       .mini_batches =
+           std::min(mini_batches_per_epoch_, next_mini_batch_ + total_steps_ - pipeline_.steps())},
+      epoch_correct_, epoch_targets_);
   run_options.on_mini_batch = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
-    done_samples += stats.samples;
-    correct += stats.correct;
-    targets += batches.mini_batch_targets(id);
-    ++done;
+    progress.add(stats, batches.mini_batch_targets(id), counts_correct_);
     // A disk that is full is reported now, not after the next epoch.
-    const bool goes_on = std::isfinite(stats.loss_sum) && !(writer_ && writer_->has_failed());
-    if (options_.observer == nullptr) return goes_on;
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    options_.observer->on_mini_batch(
-        {.epoch = epoch_,
-         .epochs = options_.epochs,
-         .mini_batch = next_mini_batch_ + done,
-         .mini_batches = last_mini_batch,
-         .samples = done_samples,
-         .loss = stats.mean_loss(),
-         .accuracy = accuracy(correct, targets),
-         .samples_per_s = static_cast<double>(done_samples) / std::max(seconds, 1e-9)});
-    return goes_on;
+    return std::isfinite(stats.loss_sum) && !(writer_ && writer_->has_failed());
   };
   reset_peak_memory();
   for (const at::Device device : pipeline_.gpus()) model::installed_devices().reset_peak(device);
   runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
-  // What every rank knows, so that all of them throw.
-  if (std::any_of(run.mini_batches.begin(), run.mini_batches.end(),
-                  [](const auto& stats) { return !std::isfinite(stats.loss_sum); })) {
-    throw RuntimeError(fmt::format(
-        "the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
-        "learning rate, may help{}{}",
-        pipeline_.steps(), advice_on_float16(options_.plan), advice_on_own_loss(model_, options_)));
-  }
-  const auto finished = static_cast<int64_t>(run.mini_batches.size());
-  next_mini_batch_ += finished;
-  result_.interrupted = finished < cut.num_mini_batches();
-  int64_t finished_samples = 0;
-  for (const auto& stats : run.mini_batches) finished_samples += stats.samples;
+  check_losses(run);
   result_.peak_memory_bytes = std::max(result_.peak_memory_bytes, peak_memory_bytes());
   note_device_peaks();
   LossMean loss;
-  for (int64_t t = 0; t < finished; ++t) {
-    loss.add(run.mini_batches[static_cast<size_t>(t)], batches.mini_batch_targets(MiniBatchId{t}));
+  for (size_t t = 0; t < run.mini_batches.size(); ++t) {
+    loss.add(run.mini_batches[t], batches.mini_batch_targets(MiniBatchId{static_cast<int64_t>(t)}));
   }
   summary.loss += loss.sum;
   epoch_targets_ += loss.targets;
-  account(run, finished_samples, measured, summary);
-  if (!measured || finished_samples == 0) return;
+  const auto finished = static_cast<int64_t>(run.mini_batches.size());
+  next_mini_batch_ += finished;
+  result_.interrupted = finished < cut.num_mini_batches();
+  const int64_t finished_samples = account(run, measured, summary);
+  if (measured && finished_samples > 0) keep_measured(std::move(run), schedule, finished_samples);
+}
+
+/// What every rank knows, so that all of them throw.
+void Run::check_losses(const runtime::RunResult& run) const {
+  if (std::all_of(run.mini_batches.begin(), run.mini_batches.end(),
+                  [](const auto& stats) { return std::isfinite(stats.loss_sum); }))
+    return;
+  throw RuntimeError(fmt::format(
+      "the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
+      "learning rate, may help{}{}",
+      pipeline_.steps(), advice_on_float16(options_.plan), advice_on_own_loss(model_, options_)));
+}
+
+void Run::keep_measured(runtime::RunResult run, const Schedule& schedule, int64_t samples) {
   const bool longest =
       result_.segments.empty() ||
-      finished_samples > *std::max_element(result_.segments.begin(), result_.segments.end());
-  result_.segments.push_back(finished_samples);
-  if (longest) {
-    result_.timeline = std::move(run.timeline);
-    result_.schedule = result_.interrupted ? schedule_of(finished_samples) : schedule;
-    result_.peak_versions = std::move(run.peak_versions);
-  }
+      samples > *std::max_element(result_.segments.begin(), result_.segments.end());
+  result_.segments.push_back(samples);
+  if (!longest) return;
+  result_.timeline = std::move(run.timeline);
+  result_.schedule = result_.interrupted ? schedule_of(samples) : schedule;
+  result_.peak_versions = std::move(run.peak_versions);
 }
 
 void Run::note_device_peaks() {
@@ -512,18 +424,19 @@ void Run::note_device_peaks() {
   }
 }
 
-void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
-                  EpochSummary& summary) {
+int64_t Run::account(const runtime::RunResult& run, bool measured, EpochSummary& summary) {
+  int64_t samples = 0;
   int64_t step = pipeline_.steps() - static_cast<int64_t>(run.mini_batches.size());
   for (const auto& stats : run.mini_batches) {
     result_.losses.push_back(stats.mean_loss());
     result_.learning_rates.push_back(rate(step++));
     if (has_norm()) result_.grad_norms.push_back(stats.gradient_norm);
     epoch_correct_ += stats.correct;
+    samples += stats.samples;
   }
   epoch_samples_ += samples;
   summary.train_ns += run.wall_ns;
-  if (!measured) return;
+  if (!measured) return samples;
   measured_ns_ += run.wall_ns;
   measured_samples_ += samples;
   const auto workers = static_cast<double>(run.timeline.active_workers());
@@ -533,6 +446,7 @@ void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
       options_.world == nullptr ? makespan : std::max(makespan, static_cast<double>(run.wall_ns));
   idle_ns_ += workers * (span - (1 - run.timeline.idle_share()) * makespan);
   worker_ns_ += workers * span;
+  return samples;
 }
 
 void Run::evaluate(EpochSummary& summary) {
@@ -543,12 +457,8 @@ void Run::evaluate(EpochSummary& summary) {
   const BatchCut cut(size, batch, 1);
   const Schedule schedule =
       evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
-  const int64_t credits = check_schedule(schedule);
   const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
-  runtime::RunOptions run_options;
-  run_options.credits = credits;
-  run_options.stop = options_.stop;
-  run_options.on_stuck = options_.on_stuck;
+  runtime::RunOptions run_options = run_options_of(schedule);
   run_options.max_timeline_events = 0;
   const EpochBatches batches(*data_.test, order, 0, cut, seed_);
   const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.test, batches, schedule);
@@ -570,82 +480,7 @@ void Run::evaluate(EpochSummary& summary) {
   if (counts_correct_) summary.test_accuracy = accuracy(correct, loss.targets);
 }
 
-/// Replicas step alone, and their steps are added: so one step of each has to be a part of a step
-/// of all.
-void check_asynchronous(const model::Model& model, const TrainOptions& options) {
-  const auto refuse = [](const std::string& found) {
-    throw ConfigError(
-        fmt::format("--sync asynchronous adds the steps of replicas: expected the optimiser sgd "
-                    "without weight decay, clipping and shared weights, found {}",
-                    found));
-  };
-  if (options.optimizer.name != "sgd") refuse("--optimizer " + options.optimizer.name);
-  if (options.optimizer.nesterov) refuse("--nesterov");
-  if (options.optimizer.weight_decay > 0)
-    refuse(fmt::format("--weight-decay {}", options.optimizer.weight_decay));
-  if (scales_loss(options.plan.precision))
-    refuse("--precision float16, which leaves out steps that all replicas have to leave out");
-  if (options.max_grad_norm > 0) refuse(fmt::format("--clip-norm {}", options.max_grad_norm));
-  if (!graph::tie_groups(model.graph()).empty())
-    refuse(fmt::format("that layers of '{}' share weights", model.name()));
-}
-
 }  // namespace
-
-void validate(const TrainOptions& options) {
-  check_range("the mini-batch size", options.mini_batch_size, 1);
-  check_range("the number of epochs", options.epochs, 0);
-  check_range("the number of steps", options.max_steps, 0);
-  check_range("the number of warm-up steps", options.warmup_steps, 0);
-  check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
-  check_range("the number of threads for data (--data-threads)", options.data_threads, 0,
-              kMaxThreads);
-  check_range("the length of the learning rate's schedule", options.learning_rate_steps, 0);
-  if (!(options.max_grad_norm >= 0)) {
-    throw ConfigError(fmt::format(
-        "the gradient's largest norm must be at least 0 (--clip-norm; 0: not clipped), found {}",
-        options.max_grad_norm));
-  }
-  constexpr int64_t kMostGroups = 1'000'000;
-  constexpr int64_t kMostStaleness = 1'000'000'000;
-  check_range("the number of gradient groups (--gradient-groups; 0: as few as the replicas allow)",
-              options.gradient_groups, 0, kMostGroups);
-  check_range("the staleness (--staleness)", options.staleness, 0, kMostStaleness);
-  validate(options.learning_rate);
-  model::make_optimizer(options.optimizer);
-}
-
-int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options) {
-  return options.drop_last ? samples / options.mini_batch_size
-                           : ceil_div(samples, options.mini_batch_size);
-}
-
-bool wants_norm(const TrainOptions& options) {
-  return options.max_grad_norm > 0 || scales_loss(options.plan.precision);
-}
-
-void check_trainable(const model::Model& model, const DataSplit& data,
-                     const TrainOptions& options) {
-  validate(options);
-  check_data(model, data, options.loss);
-  if (mini_batches_per_epoch(data.train->size(), options) == 0) {
-    throw ConfigError(fmt::format(
-        "an epoch has no step: the {} training samples do not fill one of {} samples, and what "
-        "does not is left out",
-        data.train->size(), options.mini_batch_size));
-  }
-  check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
-  check_range("micro_batches of the plan", options.plan.micro_batches, 1);
-  if (options.gradient_groups > 0 && options.plan.weights != schedule::WeightPolicy::Flush) {
-    throw ConfigError(
-        fmt::format("gradients are summed in a given number of groups under the policy flush only, "
-                    "not under {}",
-                    to_string(options.plan.weights)));
-  }
-  const plan::GradientSync sync = options.plan.sync;
-  plan::check_sync_precision(sync, options.plan.gradient_precision);
-  if (sync == plan::GradientSync::Asynchronous) check_asynchronous(model, options);
-}
 
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   check_trainable(model, data, options);

@@ -1,0 +1,129 @@
+// What can be refused before a run begins.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/model/optimizer.h"
+#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
+#include "penstock/train/trainer.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+
+namespace {
+
+constexpr int64_t kMaxThreads = 1024;
+
+void check_range(const char* what, int64_t value, int64_t least, int64_t most = INT64_MAX) {
+  if (value < least)
+    throw ConfigError(fmt::format("{} must be at least {}, found {}", what, least, value));
+  if (value > most)
+    throw ConfigError(fmt::format("{} must be at most {}, found {}", what, most, value));
+}
+
+/// The data set must fit the model and its loss.
+void check_data(const model::Model& model, const DataSplit& data, const model::LossSpec& loss) {
+  const SampleSpec wanted = samples_for(model, loss);
+  if (data.train->size() < 1) throw ConfigError("the training set is empty");
+  const SampleSpec& found = data.train->sample();
+  const auto same_input = [](const model::InputSpec& a, const model::InputSpec& b) {
+    return a.shape == b.shape && a.type == b.type;
+  };
+  const bool inputs_fit = std::equal(found.inputs.begin(), found.inputs.end(),
+                                     wanted.inputs.begin(), wanted.inputs.end(), same_input);
+  const model::TargetSpec& a = found.targets;
+  const model::TargetSpec& b = wanted.targets;
+  const bool targets_fit = !b.needed || (a.needed && a.shape == b.shape && a.type == b.type);
+  if (!inputs_fit || !targets_fit) {
+    throw ConfigError(fmt::format("the data set '{}' has {}; the model '{}' and its loss take {}",
+                                  data.train->name(), describe(found), model.name(),
+                                  describe(wanted)));
+  }
+  if (b.needed && b.type == at::kLong && a.classes > b.classes) {
+    throw ConfigError(fmt::format(
+        "the model '{}' has logits for {} classes, the data set '{}' has {}: a classifier of at "
+        "least as many is expected (--classes)",
+        model.name(), b.classes, data.train->name(), a.classes));
+  }
+}
+
+/// Replicas step alone, and their steps are added: so one step of each has to be a part of a step
+/// of all.
+void check_asynchronous(const model::Model& model, const TrainOptions& options) {
+  const auto refuse = [](const std::string& found) {
+    throw ConfigError(
+        fmt::format("--sync asynchronous adds the steps of replicas: expected the optimiser sgd "
+                    "without weight decay, clipping and shared weights, found {}",
+                    found));
+  };
+  if (options.optimizer.name != "sgd") refuse("--optimizer " + options.optimizer.name);
+  if (options.optimizer.nesterov) refuse("--nesterov");
+  if (options.optimizer.weight_decay > 0)
+    refuse(fmt::format("--weight-decay {}", options.optimizer.weight_decay));
+  if (scales_loss(options.plan.precision))
+    refuse("--precision float16, which leaves out steps that all replicas have to leave out");
+  if (options.max_grad_norm > 0) refuse(fmt::format("--clip-norm {}", options.max_grad_norm));
+  if (!graph::tie_groups(model.graph()).empty())
+    refuse(fmt::format("that layers of '{}' share weights", model.name()));
+}
+
+}  // namespace
+
+void validate(const TrainOptions& options) {
+  check_range("the mini-batch size", options.mini_batch_size, 1);
+  check_range("the number of epochs", options.epochs, 0);
+  check_range("the number of steps", options.max_steps, 0);
+  check_range("the number of warm-up steps", options.warmup_steps, 0);
+  check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
+  check_range("the number of threads for data (--data-threads)", options.data_threads, 0,
+              kMaxThreads);
+  check_range("the length of the learning rate's schedule", options.learning_rate_steps, 0);
+  if (!(options.max_grad_norm >= 0)) {
+    throw ConfigError(fmt::format(
+        "the gradient's largest norm must be at least 0 (--clip-norm; 0: not clipped), found {}",
+        options.max_grad_norm));
+  }
+  constexpr int64_t kMostGroups = 1'000'000;
+  constexpr int64_t kMostStaleness = 1'000'000'000;
+  check_range("the number of gradient groups (--gradient-groups; 0: as few as the replicas allow)",
+              options.gradient_groups, 0, kMostGroups);
+  check_range("the staleness (--staleness)", options.staleness, 0, kMostStaleness);
+  validate(options.learning_rate);
+  model::make_optimizer(options.optimizer);
+}
+
+int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options) {
+  return options.drop_last ? samples / options.mini_batch_size
+                           : ceil_div(samples, options.mini_batch_size);
+}
+
+bool wants_norm(const TrainOptions& options) {
+  return options.max_grad_norm > 0 || scales_loss(options.plan.precision);
+}
+
+void check_trainable(const model::Model& model, const DataSplit& data,
+                     const TrainOptions& options) {
+  validate(options);
+  check_data(model, data, options.loss);
+  if (mini_batches_per_epoch(data.train->size(), options) == 0) {
+    throw ConfigError(fmt::format(
+        "an epoch has no step: the {} training samples do not fill one of {} samples, and what "
+        "does not is left out",
+        data.train->size(), options.mini_batch_size));
+  }
+  check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
+  check_range("micro_batches of the plan", options.plan.micro_batches, 1);
+  if (options.gradient_groups > 0 && options.plan.weights != schedule::WeightPolicy::Flush) {
+    throw ConfigError(
+        fmt::format("gradients are summed in a given number of groups under the policy flush only, "
+                    "not under {}",
+                    to_string(options.plan.weights)));
+  }
+  const plan::GradientSync sync = options.plan.sync;
+  plan::check_sync_precision(sync, options.plan.gradient_precision);
+  if (sync == plan::GradientSync::Asynchronous) check_asynchronous(model, options);
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,64 @@
+#include "penstock/train/checkpoint_checks.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+
+void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions& options,
+                        int64_t train_samples) {
+  if (checkpoint.mini_batch_size != options.mini_batch_size) {
+    throw ConfigError(
+        fmt::format("the checkpoint lies inside an epoch of mini-batches of {} samples, this run "
+                    "has {}: resume with the same size",
+                    checkpoint.mini_batch_size, options.mini_batch_size));
+  }
+  if (checkpoint.train_samples != train_samples) {
+    throw ConfigError(
+        fmt::format("the checkpoint lies inside an epoch over {} training samples, this run has "
+                    "{}: resume with the same data",
+                    checkpoint.train_samples, train_samples));
+  }
+  if (checkpoint.next_mini_batch > 0 &&
+      checkpoint.shuffle.value_or(options.shuffle) != options.shuffle) {
+    throw ConfigError(fmt::format(
+        "the checkpoint lies inside an epoch {} shuffling, this run is {}: resume with the same "
+        "order (--no-shuffle)",
+        *checkpoint.shuffle ? "with" : "without", options.shuffle ? "with it" : "without"));
+  }
+}
+
+void check_same_position(const CheckpointPosition& checkpoint, const runtime::Ranks& ranks) {
+  const std::vector<std::string> positions = runtime::together(ranks, [&] {
+    return fmt::format("step {}, epoch {}, mini-batch {}", checkpoint.step, checkpoint.epoch,
+                       checkpoint.next_mini_batch);
+  });
+  for (size_t r = 1; r < positions.size(); ++r) {
+    if (positions[r] == positions[0]) continue;
+    throw RuntimeError(
+        fmt::format("the ranks resume from different checkpoints: rank 0 from {}, rank "
+                    "{} from {}; expected one folder that all ranks share",
+                    positions[0], r, positions[r]));
+  }
+}
+
+void check_finite(const Checkpoint& checkpoint, const model::Model& model,
+                  const runtime::Ranks& ranks) {
+  const std::vector<LayerState>& layers = checkpoint.layers;
+  runtime::together(ranks, [&]() -> std::string {
+    for (size_t l = 0; l < layers.size(); ++l) {
+      for (const at::Tensor& weight : layers[l].weights) {
+        if (weight.isfinite().all().item<bool>()) continue;
+        throw RuntimeError(
+            fmt::format("the weights of '{}' are no longer finite (step {}) and are not saved; a "
+                        "smaller --lr, or a warm-up of the learning rate, may help",
+                        model.graph().layer(LayerId{static_cast<int>(l)}).name, checkpoint.step));
+      }
+    }
+    return "";
+  });
+}
+
+}  // namespace penstock::train

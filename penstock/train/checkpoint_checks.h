@@ -1,0 +1,26 @@
+// Whether a run can go on from a checkpoint, and save one. Internal to train.
+#pragma once
+
+#include <cstdint>
+
+#include "penstock/model/model.h"
+#include "penstock/runtime/ranks.h"
+#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/train_options.h"
+
+namespace penstock::train {
+
+/// A checkpoint inside an epoch needs the rest of that epoch: the same mini-batches, samples and
+/// order. Throws ConfigError.
+void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions& options,
+                        int64_t train_samples);
+
+/// All ranks must go on from the same checkpoint. Collective. Throws RuntimeError.
+void check_same_position(const CheckpointPosition& checkpoint, const runtime::Ranks& ranks);
+
+/// The last step's gradients may have been infinite, which no loss has shown yet. Collective.
+/// Throws RuntimeError.
+void check_finite(const Checkpoint& checkpoint, const model::Model& model,
+                  const runtime::Ranks& ranks);
+
+}  // namespace penstock::train
