@@ -187,88 +187,39 @@ plan::Plan OnlineLoop::plan() const {
 
 void OnlineLoop::save_soon() { save_wanted_ = true; }
 
-bool OnlineLoop::run_plan() {
-  const plan::Plan plan = this->plan();
-  const std::vector<StageId> stage_of_layer = plan::stage_of_layer(plan, model_.graph());
-  const std::vector<int> replicas(plan.stages.size(), 1);
-  runtime::Pipeline pipeline(
-      model_, stage_of_layer, replicas, *optimizer_,
-      {.seed = options_.seed,
-       .threads_per_worker = options_.threads_per_worker,
-       // A frame may be as late as the source may stall.
-       .deadline = options_.longest_stall + std::chrono::minutes(5),
-       .loss =
-           [loss = loss_](const at::Tensor& output, const at::Tensor& targets,
-                          const model::MiniBatchSize& mini_batch) {
-             return (*loss)(output, targets, mini_batch);
-           },
-       .device_of_worker = devices_of(plan, options_),
-       .devices = options_.installed,
-       .device_graphs = options_.device_graphs});
-  if (!state_.layers.empty()) pipeline.load(state_.layers, state_.steps);
-  const schedule::EndlessSchedule schedule = schedule::make_endless(
-      Strategy::Online, {.replicas = replicas, .policy = policy_of(plan)}, pipeline.links());
-  const int64_t credits = std::max<int64_t>(1, verify::min_credits(schedule.sample));
-  const auto violations = verify::verify_endless(schedule, {.credits = credits});
-  PENSTOCK_CHECK(violations.empty(), violations.front().message);
+runtime::PipelineOptions OnlineLoop::pipeline_options(const plan::Plan& plan) const {
+  return {.seed = options_.seed,
+          .threads_per_worker = options_.threads_per_worker,
+          // A frame may be as late as the source may stall.
+          .deadline = options_.longest_stall + std::chrono::minutes(5),
+          .loss =
+              [loss = loss_](const at::Tensor& output, const at::Tensor& targets,
+                             const model::MiniBatchSize& mini_batch) {
+                return (*loss)(output, targets, mini_batch);
+              },
+          .device_of_worker = devices_of(plan, options_),
+          .devices = options_.installed,
+          .device_graphs = options_.device_graphs};
+}
+
+void OnlineLoop::begin_plan(const plan::Plan& plan, const runtime::Pipeline& pipeline) {
   feed_.restart(under_way(plan, options_));
   loss_->begin_run();
   meter_.begin(plan.stages.size());
   stop_run_ = false;
-  {
-    MutexLock lock(mutex_);
-    is_running_ = true;
-    steps_before_ = pipeline.steps();
-  }
-  const StageId last{static_cast<int32_t>(plan.stages.size()) - 1};
-  Outputs outputs(meter_);
-  const auto on_action = [&](WorkerId worker, const schedule::TimelineEvent& event) {
-    meter_.on_action(worker, event);
-    const schedule::Action& action = event.action;
-    if (action.op != schedule::Op::Forward || action.stage != last) return;
-    outputs.add_latency(action.mini_batch, event.end_ns - feed_.captured_ns(action.micro_batch));
-  };
-  const auto on_step = [&](StageId stage, MiniBatchId frame) {
-    std::shared_ptr<Save> save;
-    {
-      MutexLock lock(mutex_);
-      save = save_;
-    }
-    if (save && frame.value == save->after())
-      save->add(pipeline.copy_of_stage(stage), feed_.next_frame(MicroBatchId{save->after()}));
-  };
-  const auto on_losses = [&](MiniBatchId frame, const runtime::MiniBatchStats& stats) {
-    const int64_t number = feed_.number(MicroBatchId{frame.value});
-    if (!std::isfinite(stats.loss_sum)) {
-      throw RuntimeError(fmt::format(
-          "the loss of frame {} is {}: the training has diverged; take a smaller learning rate "
-          "than {}",
-          number, text_of_odd(stats.loss_sum), options_.learning_rate));
-    }
-    outputs.add_losses(frame, loss_->take(number, stats.loss_sum, stats.correct));
-    return true;
-  };
-  const auto forget = [&] {
-    MutexLock lock(mutex_);
-    is_running_ = false;
-    save_.reset();  // the state of the end is newer
-  };
-  try {
-    pipeline.run_endless(
-        schedule, feed_,
-        {.learning_rate = [rate = options_.learning_rate](int64_t) { return rate; },
-         .stop = &stop_run_,
-         .on_mini_batch = on_losses,
-         .credits = credits,
-         .max_timeline_events = 0,
-         .on_action = on_action,
-         .on_step = on_step,
-         .on_stuck = options_.on_stuck});
-  } catch (...) {
-    forget();
-    throw;
-  }
-  forget();
+  MutexLock lock(mutex_);
+  is_running_ = true;
+  steps_before_ = pipeline.steps();
+}
+
+void OnlineLoop::forget_run() {
+  MutexLock lock(mutex_);
+  is_running_ = false;
+  save_.reset();  // the state of the end is newer
+}
+
+/// Whether another plan goes on from here.
+bool OnlineLoop::end_plan(const runtime::Pipeline& pipeline) {
   graph_obstacles_ = pipeline.graph_obstacles();
   state_.layers = pipeline.snapshot();
   state_.steps = pipeline.steps();
@@ -280,6 +231,68 @@ bool OnlineLoop::run_plan() {
   plan_ = *std::exchange(next_plan_, std::nullopt);
   ++replans_;
   return true;
+}
+
+void OnlineLoop::add_to_save(const runtime::Pipeline& pipeline, StageId stage, MiniBatchId frame) {
+  std::shared_ptr<Save> save;
+  {
+    MutexLock lock(mutex_);
+    save = save_;
+  }
+  if (save && frame.value == save->after())
+    save->add(pipeline.copy_of_stage(stage), feed_.next_frame(MicroBatchId{save->after()}));
+}
+
+Losses OnlineLoop::losses_of(MiniBatchId frame, const runtime::MiniBatchStats& stats) {
+  const int64_t number = feed_.number(MicroBatchId{frame.value});
+  if (!std::isfinite(stats.loss_sum)) {
+    throw RuntimeError(fmt::format(
+        "the loss of frame {} is {}: the training has diverged; take a smaller learning rate "
+        "than {}",
+        number, text_of_odd(stats.loss_sum), options_.learning_rate));
+  }
+  return loss_->take(number, stats.loss_sum, stats.correct);
+}
+
+bool OnlineLoop::run_plan() {
+  const plan::Plan plan = this->plan();
+  const std::vector<int> replicas(plan.stages.size(), 1);
+  runtime::Pipeline pipeline(model_, plan::stage_of_layer(plan, model_.graph()), replicas,
+                             *optimizer_, pipeline_options(plan));
+  if (!state_.layers.empty()) pipeline.load(state_.layers, state_.steps);
+  const schedule::EndlessSchedule schedule = schedule::make_endless(
+      Strategy::Online, {.replicas = replicas, .policy = policy_of(plan)}, pipeline.links());
+  const int64_t credits = std::max<int64_t>(1, verify::min_credits(schedule.sample));
+  const auto violations = verify::verify_endless(schedule, {.credits = credits});
+  PENSTOCK_CHECK(violations.empty(), violations.front().message);
+  begin_plan(plan, pipeline);
+  const StageId last{static_cast<int32_t>(plan.stages.size()) - 1};
+  Outputs outputs(meter_);
+  runtime::RunOptions run{
+      .learning_rate = [rate = options_.learning_rate](int64_t) { return rate; },
+      .stop = &stop_run_,
+      .credits = credits,
+      .max_timeline_events = 0,
+      .on_stuck = options_.on_stuck};
+  run.on_action = [&](WorkerId worker, const schedule::TimelineEvent& event) {
+    meter_.on_action(worker, event);
+    const schedule::Action& action = event.action;
+    if (action.op != schedule::Op::Forward || action.stage != last) return;
+    outputs.add_latency(action.mini_batch, event.end_ns - feed_.captured_ns(action.micro_batch));
+  };
+  run.on_step = [&](StageId stage, MiniBatchId frame) { add_to_save(pipeline, stage, frame); };
+  run.on_mini_batch = [&](MiniBatchId frame, const runtime::MiniBatchStats& stats) {
+    outputs.add_losses(frame, losses_of(frame, stats));
+    return true;
+  };
+  try {
+    pipeline.run_endless(schedule, feed_, run);
+  } catch (...) {
+    forget_run();
+    throw;
+  }
+  forget_run();
+  return end_plan(pipeline);
 }
 
 StreamLook OnlineLoop::look(bool is_last) {

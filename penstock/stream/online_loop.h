@@ -121,6 +121,13 @@ class OnlineLoop {
   class Save;
   /// One run of a pipeline; whether another one is to follow.
   bool run_plan();
+  runtime::PipelineOptions pipeline_options(const plan::Plan& plan) const;
+  void begin_plan(const plan::Plan& plan, const runtime::Pipeline& pipeline);
+  bool end_plan(const runtime::Pipeline& pipeline);
+  void forget_run();
+  void add_to_save(const runtime::Pipeline& pipeline, StageId stage, MiniBatchId frame);
+  /// Throws RuntimeError for those of a training that has diverged.
+  Losses losses_of(MiniBatchId frame, const runtime::MiniBatchStats& stats);
   /// One round of the watching thread.
   void watch();
   StreamLook look(bool is_last);
