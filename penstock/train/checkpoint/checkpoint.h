@@ -43,10 +43,6 @@
 
 namespace penstock::train {
 
-std::vector<at::Tensor> buffers = {};  ///< in the order of Layer::buffers()
-std::map<std::string, std::vector<at::Tensor>> optimizer = {};  ///< state name -> one per weight
-};
-
 struct Checkpoint : CheckpointPosition {
   std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
   std::string plan = {};  ///< plan::to_json(); empty: none. load_checkpoint() leaves it out

@@ -14,5 +14,8 @@ struct LayerState {
   bool here = true;
   /// In the order of Layer::parameters().
   std::vector<at::Tensor> weights = {};
+  std::vector<at::Tensor> buffers = {};  ///< in the order of Layer::buffers()
+  std::map<std::string, std::vector<at::Tensor>> optimizer = {};  ///< state name -> one per weight
+};
 
 }  // namespace penstock::train
