@@ -71,7 +71,7 @@ int main() {
   std::vector<StageId> stage_of_layer;
   for (int l = 0; l < lenet.graph().num_layers(); ++l)
     stage_of_layer.push_back(StageId{l < 6 ? 0 : 1});
-  const auto sgd = model::make_optimizer({.name = "sgd"});
+  const auto sgd = model::make_optimizer({.kind = model::OptimizerKind::Sgd});
   CountingWorld world(runtime::make_local_world(2));
   runtime::Pipeline pipeline(lenet, stage_of_layer, {1, 1}, *sgd, {.world = &world});
 

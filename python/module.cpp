@@ -112,6 +112,20 @@ std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& request
   }
 }
 
+/// An optimiser's name, its class of torch.optim and its parameters beside rate and decay.
+using OptimizerRow = std::tuple<std::string, std::string, std::vector<std::string>>;
+
+std::vector<OptimizerRow> optimizers() {
+  std::vector<OptimizerRow> rows;
+  for (const model::OptimizerTraits& row : model::kOptimizers) {
+    std::vector<std::string> parameters;
+    for (const model::OptimizerParameter& one : row.parameters) parameters.emplace_back(one.name);
+    if (row.takes_nesterov) parameters.emplace_back("nesterov");
+    rows.emplace_back(row.name, row.title, std::move(parameters));
+  }
+  return rows;
+}
+
 /// The job that a launcher (torchrun) has made this process a rank of.
 class PythonJob {
  public:
@@ -441,6 +455,7 @@ py::list rows() {
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
+  m.def("optimizers", &optimizers);
   m.def("rows", &rows);
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));

@@ -8,7 +8,7 @@
 
 #include "penstock/job/measured_profile.h"
 #include "penstock/job/own_cluster.h"
-#include "penstock/model/optimizer.h"
+#include "penstock/model/optimizer_spec.h"
 #include "penstock/options/check_profile.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
@@ -55,8 +55,7 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   options.keep = request.keep;
   options.global_norm = request.global_norm;
   options.gradient_groups = request.gradient_groups;
-  options.optimizer_state_per_weight =
-      static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
+  options.optimizer_state_per_weight = static_cast<double>(model::num_states(request.optimizer));
   return options;
 }
 

@@ -72,8 +72,7 @@ class Estimate {
       : model_(model),
         device_(device),
         batch_(options.batch_size),
-        optimizer_states_(
-            static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size())),
+        optimizer_states_(static_cast<int64_t>(num_states(options.optimizer))),
         flow_(model) {}
 
   LayerCost layer(LayerId id) const {

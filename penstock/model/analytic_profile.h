@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "penstock/model/model.h"
-#include "penstock/model/optimizer.h"
+#include "penstock/model/optimizer_spec.h"
 #include "penstock/profile/device_spec.h"
 #include "penstock/profile/profile.h"
 

@@ -158,17 +158,18 @@ TEST(AnalyticProfile, StepsCostByTheOptimisersState) {
     return static_cast<double>(sum(analytic_profile(model, device, {.optimizer = optimizer}),
                                    &profile::LayerCost::step_ns));
   };
-  const double plain = step({.name = "sgd", .momentum = 0});
-  EXPECT_NEAR(step({.name = "sgd"}) / plain, 5.0 / 3, 0.001);
-  EXPECT_NEAR(step({.name = "adam"}) / plain, 7.0 / 3, 0.001);
+  const double plain = step({.kind = OptimizerKind::Sgd, .momentum = 0});
+  EXPECT_NEAR(step({.kind = OptimizerKind::Sgd}) / plain, 5.0 / 3, 0.001);
+  EXPECT_NEAR(step({.kind = OptimizerKind::Adam}) / plain, 7.0 / 3, 0.001);
 }
 
 // Sums are read and written and gradients read; a step of plain SGD has the same traffic.
 TEST(AnalyticProfile, AddingGradientsPassesOverThreeTensors) {
   profile::DeviceSpec device = find_device("cpu-core");
   device.launch_ns = 0;
-  const profile::Profile profile = analytic_profile(make_model({.name = "mlp"}), device,
-                                                    {.optimizer = {.name = "sgd", .momentum = 0}});
+  const profile::Profile profile =
+      analytic_profile(make_model({.name = "mlp"}), device,
+                       {.optimizer = {.kind = OptimizerKind::Sgd, .momentum = 0}});
   for (const profile::LayerCost& cost : profile.costs) EXPECT_EQ(cost.accumulate_ns, cost.step_ns);
   EXPECT_GT(sum(profile, &profile::LayerCost::accumulate_ns), 0);
 }

@@ -1,7 +1,7 @@
 // Optimisers as functions from one version of a weight to the next. The new version may be written
 // over the old one or to other memory; the weight store decides (copy on write).
 //
-//   std::unique_ptr<Optimizer> sgd = make_optimizer({.name = "sgd", .momentum = 0.9});
+//   std::unique_ptr<Optimizer> sgd = make_optimizer({.momentum = 0.9});
 //   sgd->step(weight, gradient, new_weight, state, {.learning_rate = 0.1, .step = 1});
 #pragma once
 

@@ -35,10 +35,10 @@ struct Reference {
     const std::vector<double> gradients = numbers(gradient);
     const auto count = static_cast<double>(context.step);
     for (size_t i = 0; i < weight.size(); ++i) {
-      const bool decoupled = spec.name == "adamw";
+      const bool decoupled = spec.kind == OptimizerKind::AdamW;
       const double g = gradients[i] + (decoupled ? 0 : spec.weight_decay * weight[i]);
       if (decoupled) weight[i] *= 1 - context.learning_rate * spec.weight_decay;
-      if (spec.name == "sgd") {
+      if (spec.kind == OptimizerKind::Sgd) {
         first[i] = context.step == 1 ? g : spec.momentum * first[i] + g;
         weight[i] -=
             context.learning_rate * (spec.nesterov ? g + spec.momentum * first[i] : first[i]);
@@ -85,14 +85,14 @@ void expect_five_steps_match(const OptimizerSpec& spec, int64_t count, Memory me
 }
 
 std::vector<OptimizerSpec> specs() {
-  return {{.name = "sgd", .momentum = 0.9, .weight_decay = 0.01},
-          {.name = "sgd", .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
-          {.name = "sgd", .momentum = 0},
-          {.name = "sgd", .momentum = 0, .weight_decay = 0.1},
-          {.name = "adam"},
-          {.name = "adam", .weight_decay = 0.01, .beta1 = 0.8, .beta2 = 0.95},
-          {.name = "adamw", .weight_decay = 0.1},
-          {.name = "adamw", .beta1 = 0.8, .beta2 = 0.95}};
+  return {{.kind = OptimizerKind::Sgd, .momentum = 0.9, .weight_decay = 0.01},
+          {.kind = OptimizerKind::Sgd, .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
+          {.kind = OptimizerKind::Sgd, .momentum = 0},
+          {.kind = OptimizerKind::Sgd, .momentum = 0, .weight_decay = 0.1},
+          {.kind = OptimizerKind::Adam},
+          {.kind = OptimizerKind::Adam, .weight_decay = 0.01, .beta1 = 0.8, .beta2 = 0.95},
+          {.kind = OptimizerKind::AdamW, .weight_decay = 0.1},
+          {.kind = OptimizerKind::AdamW, .beta1 = 0.8, .beta2 = 0.95}};
 }
 
 TEST(Optimizer, FollowsTheFormulaForAnySizeInPlaceAndOut) {
@@ -151,7 +151,7 @@ TEST(Optimizer, NumbersDoNotDependOnTheirPlace) {
         optimizer->step(part, gradient.slice(0, begin, end), part, state_of_part, {.step = step});
       }
     }
-    EXPECT_TRUE(at::equal(parts, whole)) << spec.name;
+    EXPECT_TRUE(at::equal(parts, whole)) << to_string(spec.kind);
     for (size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(at::equal(state_of_parts[i], state[i]));
   }
 }
@@ -178,7 +178,8 @@ TEST(Optimizer, LeavesVersionCountersAlone) {
 }
 
 TEST(Optimizer, TakesGradientsInAnyLayout) {
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer({.name = "sgd", .momentum = 0});
+  const std::unique_ptr<Optimizer> optimizer =
+      make_optimizer({.kind = OptimizerKind::Sgd, .momentum = 0});
   const at::Tensor weight = at::zeros({2, 3});
   at::Tensor next = at::empty({2, 3});
   const at::Tensor gradient = random(6, 1).view({3, 2}).t();
@@ -187,7 +188,8 @@ TEST(Optimizer, TakesGradientsInAnyLayout) {
 }
 
 TEST(Optimizer, TensorsThatDisagreeAreAProgrammingError) {
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer({.name = "sgd", .momentum = 0});
+  const std::unique_ptr<Optimizer> optimizer =
+      make_optimizer({.kind = OptimizerKind::Sgd, .momentum = 0});
   at::Tensor weight = at::zeros({4});
   EXPECT_THROW(optimizer->step(weight, at::zeros({5}), weight, {}, {}), InternalError);
   EXPECT_THROW(optimizer->step(weight, at::Tensor(), weight, {}, {}), InternalError);
@@ -195,15 +197,16 @@ TEST(Optimizer, TensorsThatDisagreeAreAProgrammingError) {
 
 TEST(Optimizer, RefusesUnknownNamesAndValuesOutOfRange) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_THROW(make_optimizer({.name = "lion"}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "sgd", .momentum = 1}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "sgd", .momentum = nan}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "sgd", .momentum = 0, .nesterov = true}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "adam", .nesterov = true}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "sgd", .weight_decay = -1}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "adam", .beta1 = -0.1}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "adam", .beta2 = 1}), ConfigError);
-  EXPECT_THROW(make_optimizer({.name = "adam", .epsilon = 0}), ConfigError);
+  EXPECT_THROW(parse_optimizer("lion"), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Sgd, .momentum = 1}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Sgd, .momentum = nan}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Sgd, .momentum = 0, .nesterov = true}),
+               ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Adam, .nesterov = true}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Sgd, .weight_decay = -1}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Adam, .beta1 = -0.1}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Adam, .beta2 = 1}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Adam, .epsilon = 0}), ConfigError);
 }
 
 }  // namespace

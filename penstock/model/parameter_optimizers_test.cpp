@@ -34,7 +34,7 @@ double stepped(const Optimizer& optimizer) {
 
 TEST(ParameterOptimizers, AGroupHasItsRateAndItsDecay) {
   const Model model = two_layers();
-  const OptimizerSpec spec{.name = "sgd",
+  const OptimizerSpec spec{.kind = OptimizerKind::Sgd,
                            .momentum = 0,
                            .weight_decay = 1,
                            .groups = {{{"in.weight", "out.weight"}, 0.5, 3},

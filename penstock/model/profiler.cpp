@@ -84,7 +84,7 @@ void check_options(const Model& model, const ProfilerOptions& options) {
   check_at_least(options.most_samples, 0, 1'000'000, "greatest number of samples");
   if (model.graph().num_layers() == 0)
     throw ConfigError(fmt::format("profiler: model '{}' has no layers", model.name()));
-  const auto states = static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size());
+  const auto states = static_cast<int64_t>(num_states(options.optimizer));
   const int64_t needed = least_memory_bytes(model, options, 3 + states);
   int64_t installed = saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE));
   if (!options.device.empty()) {

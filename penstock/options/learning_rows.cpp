@@ -13,9 +13,18 @@ std::string without_steps_of_rate(const RunFacts& facts) {
   return schedule == "step" ? "" : fmt::format("--lr-schedule is {}, expected step", schedule);
 }
 
+Named optimizer(model::OptimizerSpec& spec) {
+  return {[&spec](const std::string& name) { spec.kind = model::parse_optimizer(name); },
+          [&spec] { return std::string(to_string(spec.kind)); }};
+}
+
+bool has_momentum(model::OptimizerKind kind) {
+  return takes(kind, &model::OptimizerSpec::momentum);
+}
+
 std::string without_sgd(const RunFacts& facts) {
-  const std::string& name = facts.request.optimizer.name;
-  return name == "sgd" ? "" : fmt::format("--optimizer is {}, expected sgd", name);
+  const model::OptimizerKind kind = facts.request.optimizer.kind;
+  return has_momentum(kind) ? "" : fmt::format("--optimizer is {}, expected sgd", to_string(kind));
 }
 
 /// Whether the learning rate falls until a last step.
@@ -28,7 +37,7 @@ bool falls_to_the_end(const TrainRequest& request) {
 }
 
 std::optional<std::string> of_sgd(const TrainRequest& request, std::string text) {
-  return request.optimizer.name == "sgd" ? std::optional(std::move(text)) : std::nullopt;
+  return has_momentum(request.optimizer.kind) ? std::optional(std::move(text)) : std::nullopt;
 }
 
 std::optional<std::string> of_step_rate(const TrainRequest& request, std::string text) {
@@ -88,8 +97,8 @@ std::vector<Row> rows() {
        {.name = "--optimizer",
         .keyword = "optimizer",
         .changes = Changes::Learning,
-        .slot = at<&R::optimizer, &OptimizerSpec::name>,
-        .help = "sgd, adam or adamw"},
+        .slot = [](R& r) -> Slot { return optimizer(r.optimizer); },
+        .help = model::optimizer_names()},
        {.name = "--lr",
         .keyword = "lr",
         .changes = Changes::Learning,

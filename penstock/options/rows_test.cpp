@@ -100,7 +100,7 @@ TEST(KeptOptions, AreThoseThatCountWithTheOthers) {
   EXPECT_FALSE(kept.contains("--epochs"));
   EXPECT_FALSE(kept.contains("--staleness"));
   EXPECT_FALSE(kept.contains("--history"));
-  request.optimizer.name = "adam";
+  request.optimizer.kind = model::OptimizerKind::Adam;
   request.rates.schedule = "cosine";
   request.run.epochs = 3;
   kept = kept_options(request);

@@ -231,7 +231,7 @@ TEST(AnyGraph, TiedWeightsAreOneWeight) {
   }
   // The sum of the uses' gradients, by autograd over one leaf: plain SGD, one step.
   Case one{.samples = 12, .learning_rate = 1.0};
-  one.optimizer = {.name = "sgd", .momentum = 0};
+  one.optimizer = {.kind = model::OptimizerKind::Sgd, .momentum = 0};
   const StageModule whole(model, cut(model, 1), StageId{0});
   model::Tensors leaves;
   std::map<graph::ParameterRef, at::Tensor> by_owner;

@@ -209,7 +209,7 @@ class ConstantBatch final : public BatchSource {
 
 std::vector<LayerSnapshot> train_on_constant(const Case& setup, int64_t frames, double rate) {
   const model::Model model = chain_model();
-  const auto optimizer = model::make_optimizer({.name = "sgd"});
+  const auto optimizer = model::make_optimizer({.kind = model::OptimizerKind::Sgd});
   Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas,
                     *optimizer, {.seed = 3});
   const schedule::Schedule schedule =
@@ -361,7 +361,7 @@ TEST(Endless, StopsWhenItIsToldAndFinishesWhatIsUnderWay) {
 
 TEST(Endless, AFailureEndsItWhileTheFirstStageWaitsForFrames) {
   const model::Model model = chain_model();
-  const auto optimizer = model::make_optimizer({.name = "sgd"});
+  const auto optimizer = model::make_optimizer({.kind = model::OptimizerKind::Sgd});
   Pipeline pipeline(model, cut(model, 2), {1, 1}, *optimizer, {.seed = 3});
   class Stalled final : public BatchSource {
    public:

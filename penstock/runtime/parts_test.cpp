@@ -11,7 +11,8 @@ namespace {
 
 class WeightStoreTest : public ::testing::Test {
  protected:
-  std::unique_ptr<model::Optimizer> sgd_ = model::make_optimizer({.name = "sgd", .momentum = 0});
+  std::unique_ptr<model::Optimizer> sgd_ =
+      model::make_optimizer({.kind = model::OptimizerKind::Sgd, .momentum = 0});
   model::Tensors gradient_ = {at::ones({4})};
   float first(const WeightStore& store, int64_t version) {
     return store.at(WeightVersion{version})[0][0].item<float>();

@@ -94,7 +94,7 @@ TEST_P(ShortPrecision, StoredWeightsAndStateAreFloat32AndMoveByLessThanARounding
   Case setup = base_case(GetParam());
   setup.sample = {8};
   setup.samples = 12;
-  setup.optimizer = {.name = "sgd"};
+  setup.optimizer = {.kind = model::OptimizerKind::Sgd};
   setup.learning_rate = 1e-6;  // far below what 16 bits resolve
   const Trained trained = train(model, setup);
   double moved = 0;
@@ -208,7 +208,7 @@ TEST(LossScale, FollowsFromTheNorms) {
 }
 
 TEST(WeightStore, VersionsOf16BitsHaveOneFloat32WeightBehindThem) {
-  const auto sgd = model::make_optimizer({.name = "sgd"});
+  const auto sgd = model::make_optimizer({.kind = model::OptimizerKind::Sgd});
   const at::Tensor initial = at::full({1000}, 1.0);
   WeightStore store({initial.clone()}, *sgd, {}, {}, {at::kBFloat16});
   const int64_t state = static_cast<int64_t>(store.state().size()) * 4000;

@@ -22,11 +22,12 @@ using schedule::WeightPolicy;
 using ::testing::HasSubstr;
 
 std::vector<model::OptimizerSpec> specs() {
-  return {momentum_sgd(),
-          {.name = "sgd", .momentum = 0},
-          {.name = "sgd", .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
-          {.name = "adam", .epsilon = 1e-3},
-          {.name = "adamw", .weight_decay = 0.1, .epsilon = 1e-3}};
+  return {
+      momentum_sgd(),
+      {.kind = model::OptimizerKind::Sgd, .momentum = 0},
+      {.kind = model::OptimizerKind::Sgd, .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
+      {.kind = model::OptimizerKind::Adam, .epsilon = 1e-3},
+      {.kind = model::OptimizerKind::AdamW, .weight_decay = 0.1, .epsilon = 1e-3}};
 }
 
 std::vector<Case> cases() {
@@ -55,7 +56,7 @@ std::vector<Case> cases() {
 
 std::string name_of(const Case& setup) {
   return fmt::format("{} [{}] {} {}{}", plan::to_string(setup.kind), fmt::join(setup.replicas, "-"),
-                     plan::to_string(setup.policy), setup.optimizer.name,
+                     plan::to_string(setup.policy), to_string(setup.optimizer.kind),
                      setup.norm ? " with a norm" : "");
 }
 

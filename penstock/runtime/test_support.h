@@ -100,9 +100,11 @@ struct Trained {
 };
 
 inline model::OptimizerSpec momentum_sgd() {
-  return {.name = "sgd", .momentum = 0.9, .weight_decay = 1e-3};
+  return {.kind = model::OptimizerKind::Sgd, .momentum = 0.9, .weight_decay = 1e-3};
 }
-inline model::OptimizerSpec gentle_adam() { return {.name = "adam", .epsilon = 1e-3}; }
+inline model::OptimizerSpec gentle_adam() {
+  return {.kind = model::OptimizerKind::Adam, .epsilon = 1e-3};
+}
 
 struct Case {
   plan::Strategy kind = plan::Strategy::Serial;

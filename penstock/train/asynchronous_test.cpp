@@ -103,7 +103,7 @@ TEST(Asynchronous, WhatCannotBeAddedIsRefused) {
     return "accepted";
   };
   TrainOptions options = options_of(model, "asynchronous", 1);
-  options.optimizer.name = "adam";
+  options.optimizer.kind = model::OptimizerKind::Adam;
   EXPECT_THAT(refusal(model, options), HasSubstr("found --optimizer adam"));
   options.optimizer = {.weight_decay = 0.1};
   EXPECT_THAT(refusal(model, options), HasSubstr("found --weight-decay 0.1"));

@@ -58,7 +58,8 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
                     "without weight decay, clipping and shared weights, found {}",
                     found));
   };
-  if (options.optimizer.name != "sgd") refuse("--optimizer " + options.optimizer.name);
+  if (!traits(options.optimizer.kind).steps_add_up)
+    refuse(fmt::format("--optimizer {}", to_string(options.optimizer.kind)));
   if (options.optimizer.nesterov) refuse("--nesterov");
   if (options.optimizer.weight_decay > 0)
     refuse(fmt::format("--weight-decay {}", options.optimizer.weight_decay));

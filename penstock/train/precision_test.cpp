@@ -98,7 +98,7 @@ TEST(TrainFloat16, AResumedRunKeepsTheLossScaleAndTheCountOfSkippedSteps) {
       std::filesystem::temp_directory_path() / ("penstock_scale_" + std::to_string(::getpid()));
   std::filesystem::remove_all(folder);
   TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1}, 1), Precision::Float16);
-  options.optimizer = {.name = "adam"};
+  options.optimizer = {.kind = model::OptimizerKind::Adam};
   options.learning_rate.base = 0.01;
   options.keep_weights = true;
   const TrainResult whole = train(model, data, options);
@@ -119,7 +119,7 @@ TEST(TrainFloat16, RefusesReplicasThatDoNotWaitForEachOther) {
   const model::Model model = branching_model(0);
   TrainOptions options = options_for(plan_for(model, "dp", {2}, 2), Precision::Float16);
   options.plan.sync = plan::GradientSync::Asynchronous;
-  options.optimizer = {.name = "sgd"};
+  options.optimizer = {.kind = model::OptimizerKind::Sgd};
   EXPECT_THROW(train(model, feature_data(), options), ConfigError);
 }
 

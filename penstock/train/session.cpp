@@ -307,7 +307,7 @@ std::filesystem::path Session::save(const std::filesystem::path& directory, int6
                          .step = steps(),
                          .seed = options_.seed,
                          .mini_batch_size = options_.mini_batch_size,
-                         .optimizer = options_.optimizer.name,
+                         .optimizer = std::string(to_string(options_.optimizer.kind)),
                          .loss_scale = scales_loss(options_.plan.precision) ||
                                                pipeline_.loss_scale() != runtime::LossScaleState{}
                                            ? std::optional(pipeline_.loss_scale())
@@ -326,10 +326,10 @@ int64_t Session::resume(const std::filesystem::path& directory) {
   agree([&] {
     checkpoint = load_checkpoint(directory, model_,
                                  [this](LayerId layer) { return pipeline_.holds(layer); });
-    if (checkpoint.optimizer != options_.optimizer.name) {
+    if (checkpoint.optimizer != to_string(options_.optimizer.kind)) {
       throw ConfigError(
           fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'",
-                      checkpoint.optimizer, options_.optimizer.name));
+                      checkpoint.optimizer, to_string(options_.optimizer.kind)));
     }
     if (checkpoint.next_mini_batch > 0) {
       throw ConfigError(
@@ -338,7 +338,8 @@ int64_t Session::resume(const std::filesystem::path& directory) {
                       checkpoint.next_mini_batch));
     }
     for (const LayerState& state : checkpoint.layers)
-      layers.push_back(to_snapshot(state, optimizers_.general(), options_.optimizer.name));
+      layers.push_back(
+          to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
     return fmt::format("resumes after {} epochs and {} steps", checkpoint.epoch, checkpoint.step);
   });
   pipeline_.load(layers, checkpoint.step);

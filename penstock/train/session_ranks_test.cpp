@@ -34,7 +34,7 @@ Batch batch_of(const Dataset& data, int64_t first, int64_t count) {
 
 TrainOptions options_of(const model::Model& model, runtime::World* world = nullptr) {
   TrainOptions options{.plan = plan_for(model, "1f1b-flush", {2, 1}, 4)};
-  options.optimizer.name = "adam";
+  options.optimizer.kind = model::OptimizerKind::Adam;
   options.world = world;
   return options;
 }

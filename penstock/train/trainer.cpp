@@ -166,15 +166,15 @@ void Run::resume() {
   if (!has_checkpoint(options_.checkpoint)) return;
   const Checkpoint checkpoint = load_checkpoint(
       options_.checkpoint, model_, [this](LayerId layer) { return pipeline_.holds(layer); });
-  if (checkpoint.optimizer != options_.optimizer.name) {
+  if (checkpoint.optimizer != to_string(options_.optimizer.kind)) {
     throw ConfigError(fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'",
-                                  checkpoint.optimizer, options_.optimizer.name));
+                                  checkpoint.optimizer, to_string(options_.optimizer.kind)));
   }
   if (checkpoint.next_mini_batch > 0) check_inside_epoch(checkpoint, options_, data_.train->size());
   check_same_position(checkpoint, ranks());
   std::vector<runtime::LayerSnapshot> layers;
   for (const LayerState& state : checkpoint.layers)
-    layers.push_back(to_snapshot(state, optimizers_.general(), options_.optimizer.name));
+    layers.push_back(to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
   pipeline_.load(layers, checkpoint.step);
   if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
   epoch_ = checkpoint.epoch;
@@ -205,7 +205,7 @@ void Run::save() {
        .mini_batch_size = options_.mini_batch_size,
        .train_samples = data_.train->size(),
        .shuffle = options_.shuffle,
-       .optimizer = options_.optimizer.name,
+       .optimizer = std::string(to_string(options_.optimizer.kind)),
        .plan_request = options_.plan_request,
        .settings = options_.settings,
        .loss_scale = scales_loss(options_.plan.precision) ||

@@ -9,10 +9,16 @@ from typing import Any, Callable, Mapping, Sequence, Union
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from penstock import _core
+
 #: Makes a schedule of torch.optim.lr_scheduler for an optimiser.
 MakeSchedule = Callable[[torch.optim.Optimizer], LRScheduler]
 
-_CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+_CLASSES = {name: getattr(torch.optim, title) for name, title, _ in _core.optimizers()}
+#: What each has beside learning rate and weight decay, by the core's names.
+_PARAMETERS = {name: set(parameters) for name, _, parameters in _core.optimizers()}
+#: "'SGD', 'Adam' or 'AdamW'"
+_TITLES = " or ".join(", ".join(f"'{one.__name__}'" for one in _CLASSES.values()).rsplit(", ", 1))
 #: What an optimiser of torch.optim must not ask for, and what all its groups must agree on.
 _MUST_BE_OFF = ("dampening", "amsgrad", "maximize")
 _OF_ALL = {"momentum", "nesterov", "betas", "eps"}
@@ -51,14 +57,14 @@ class Optimizer:
             groups = optimizer.param_groups
         else:
             self.name = _name(optimizer)
-            if momentum is not None and self.name != "sgd":
+            own = _PARAMETERS[self.name]
+            if momentum is not None and "momentum" not in own:
                 raise ValueError(f"momentum is for SGD; {_title(self.name)} has betas")
-            if nesterov and self.name != "sgd":
+            if nesterov and "nesterov" not in own:
                 raise ValueError("nesterov is for SGD")
-            if self.name == "sgd" and not (betas is eps is None):
-                raise ValueError(
-                    f"{'eps' if betas is None else 'betas'}: for Adam and AdamW, not SGD"
-                )
+            for name, value, core in ("betas", betas, "beta1"), ("eps", eps, "epsilon"):
+                if value is not None and core not in own:
+                    raise ValueError(f"{name}: for Adam and AdamW, not {_title(self.name)}")
             groups = [{"lr": 1e-3, "weight_decay": 0.01 if self.name == "adamw" else 0.0, **given}]
         if self.name == "adam" and groups[0].get("decoupled_weight_decay"):
             self.name = "adamw"
@@ -173,7 +179,7 @@ class Optimizer:
         if module is None:
             raise ValueError(
                 "optimizer: an object of torch.optim knows a module's parameters, not a file's; "
-                "expected 'SGD', 'Adam' or 'AdamW'"
+                f"expected {_TITLES}"
             )
         names: dict[int, list[str]] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -256,6 +262,6 @@ def _name(optimizer: Any) -> str:
     elif isinstance(optimizer, str) and optimizer.lower() in _CLASSES:
         return optimizer.lower()
     raise ValueError(
-        "optimizer: expected 'SGD', 'Adam' or 'AdamW', or an object of one of these classes of "
+        f"optimizer: expected {_TITLES}, or an object of one of these classes of "
         f"torch.optim, found {optimizer!r:.80}"
     )

@@ -109,10 +109,8 @@ cluster::Cluster cluster_of(const PlanOptions& options, const profile::Profile& 
 }
 
 double optimizer_state_of(const std::string& optimizer) {
-  if (optimizer == "sgd") return 1.0;
-  if (optimizer == "adam" || optimizer == "adamw") return 2.0;
-  throw ConfigError(
-      fmt::format("--optimizer '{}': expected sgd, adam or adamw", optimizer.substr(0, 40)));
+  const model::OptimizerKind kind = parse_option("--optimizer:", optimizer, model::parse_optimizer);
+  return static_cast<double>(model::num_states({.kind = kind}));
 }
 
 void check_files(const PlanOptions& options) {

@@ -12,6 +12,7 @@
 #include "penstock/util/json.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
+#include "tools/penstock/optimizer_option.h"
 #include "tools/penstock/output_files.h"
 #include "tools/penstock/precision_option.h"
 
@@ -86,9 +87,7 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
       app->add_option("--batch-size", options.profiler.batch_size, "Samples per micro-batch")
           ->check(whole_number(1))
           ->capture_default_str();
-  app->add_option("--optimizer", options.profiler.optimizer.name,
-                  "sgd, adam or adamw: the optimiser whose step is measured")
-      ->capture_default_str();
+  add_optimizer(*app, options.profiler.optimizer.kind, ": the optimiser whose step is measured");
   add_loss_options(*app, options.profiler.loss);
   CLI::Option* const precision =
       add_precision(*app, options.precision, "Numbers in which the model computes");

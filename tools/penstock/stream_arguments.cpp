@@ -11,6 +11,7 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
+#include "tools/penstock/optimizer_option.h"
 
 namespace penstock::tool {
 
@@ -73,8 +74,7 @@ void add_learning_options(CLI::App& app, StreamArguments& options) {
                  "frame: reconstruct, predict, pixels, label (default: pixels where the source has "
                  "labels, otherwise reconstruct)");
   app.add_option("--lr", options.learning_rate, "Learning rate")->capture_default_str();
-  app.add_option("--optimizer", options.optimizer.name, "sgd, adam or adamw")
-      ->capture_default_str();
+  add_optimizer(app, options.optimizer.kind);
   app.add_option("--momentum", options.optimizer.momentum, "sgd: momentum")->capture_default_str();
   app.add_option("--weight-decay", options.optimizer.weight_decay, "Weight decay")
       ->capture_default_str();
@@ -188,9 +188,11 @@ void check(const StreamArguments& options) {
           "--weights: a stream takes current, latest or stash, found '{:.40}'", options.weights));
     }
   }
-  if (options.optimizer.name != "sgd" && options.optimizer.momentum != 0)
-    throw ConfigError(fmt::format("--momentum is for sgd; --optimizer {:.40} has its own",
-                                  options.optimizer.name));
+  if (!takes(options.optimizer.kind, &model::OptimizerSpec::momentum) &&
+      options.optimizer.momentum != 0) {
+    throw ConfigError(fmt::format("--momentum is for sgd; --optimizer {} has its own",
+                                  to_string(options.optimizer.kind)));
+  }
   if (traits(*strategy).extent == plan::Extent::OneWorker &&
       (!options.weights.empty() || options.workers > 1)) {
     throw ConfigError(

@@ -28,7 +28,7 @@ struct StreamArguments : CommonOptions {
 
   std::string task;  ///< empty: pixels where the source has labels, otherwise reconstruct
   ModelOptions model;
-  model::OptimizerSpec optimizer = {.name = "sgd", .momentum = 0};
+  model::OptimizerSpec optimizer = {.momentum = 0};
   double learning_rate = 0.002;
 
   std::string strategy = "online";

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "penstock/job/own_cluster.h"
-#include "penstock/model/optimizer.h"
+#include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/shared_weights.h"
 #include "penstock/planner/planner.h"
 #include "penstock/report/text/text.h"
@@ -31,8 +31,7 @@ std::optional<plan::Plan> plan_with(const profile::Profile& profile,
       .weights = workers == 1 ? std::nullopt : request.weights,
       .straight = workers > 1,
       .micro_batches = 1};
-  options.optimizer_state_per_weight =
-      static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
+  options.optimizer_state_per_weight = static_cast<double>(model::num_states(request.optimizer));
   const cluster::Cluster cluster = job::own_cluster(workers, profile.copy_bandwidth_bytes_per_s,
                                                     profile.hand_over_ns, request.between_gpus);
   planner::PlanResult result = planner::make_plan(profile, cluster, options);

@@ -54,7 +54,8 @@ std::optional<stream::StreamState> StreamWeights::load() const {
   const train::Checkpoint checkpoint = train::load_checkpoint(options_.checkpoint, model_);
   stream::StreamState state{.steps = checkpoint.step, .next_frame = next_frame_of(checkpoint)};
   for (const train::LayerState& layer : checkpoint.layers)
-    state.layers.push_back(train::to_snapshot(layer, *optimizer_, options_.optimizer.name));
+    state.layers.push_back(
+        train::to_snapshot(layer, *optimizer_, to_string(options_.optimizer.kind)));
   std::cerr << fmt::format("resumed after {} frames\n", checkpoint.step);
   return state;
 }
@@ -65,7 +66,7 @@ std::string StreamWeights::save(const stream::StreamState& state) {
                                 .step = state.steps,
                                 .seed = options_.seed,
                                 .mini_batch_size = 1,
-                                .optimizer = options_.optimizer.name,
+                                .optimizer = std::string(to_string(options_.optimizer.kind)),
                                 .settings = {{kNextFrame, fmt::to_string(state.next_frame)}}},
                                {},
                                plan::to_json(state.plan)};

@@ -16,11 +16,11 @@ at::Tensor random(at::IntArrayRef sizes, uint64_t seed) {
 }
 
 std::vector<OptimizerSpec> specs() {
-  return {{.name = "sgd", .momentum = 0.9, .weight_decay = 0.01},
-          {.name = "sgd", .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
-          {.name = "sgd", .momentum = 0},
-          {.name = "adam", .weight_decay = 0.01, .beta1 = 0.8, .beta2 = 0.95},
-          {.name = "adamw", .weight_decay = 0.1}};
+  return {{.kind = OptimizerKind::Sgd, .momentum = 0.9, .weight_decay = 0.01},
+          {.kind = OptimizerKind::Sgd, .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
+          {.kind = OptimizerKind::Sgd, .momentum = 0},
+          {.kind = OptimizerKind::Adam, .weight_decay = 0.01, .beta1 = 0.8, .beta2 = 0.95},
+          {.kind = OptimizerKind::AdamW, .weight_decay = 0.1}};
 }
 
 void expect_same(const OptimizerSpec& spec, bool in_place) {
@@ -57,7 +57,7 @@ void expect_same(const OptimizerSpec& spec, bool in_place) {
       single[i].weight = single[i].new_weight;
       // The loops over plain memory count with 1 - beta2 in float32.
       EXPECT_TRUE(at::allclose(together[i].weight, single[i].weight, 0, 2e-5))
-          << spec.name << ", weight " << i << ", step " << number;
+          << to_string(spec.kind) << ", weight " << i << ", step " << number;
     }
   }
 }

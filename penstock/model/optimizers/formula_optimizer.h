@@ -1,7 +1,7 @@
 // An optimiser out of its formula: the step of one weight over plain memory, and that of many
 // weights by operations on lists of tensors.
 //
-//   FormulaOptimizer<AdamFormula<Decay::InGradient>> adam(spec, {"exp_avg", "exp_avg_sq"});
+//   FormulaOptimizer<AdamFormula<Decay::InGradient>> adam(spec);
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,6 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "penstock/model/optimizer.h"
@@ -57,12 +56,12 @@ bool step_in_one_operation(const WeightLists&,
 template <class Formula>
 class FormulaOptimizer final : public Optimizer {
  public:
-  /// `states`: the names of the formula's state tensors.
-  FormulaOptimizer(const OptimizerSpec& spec,
-                   const std::array<std::string_view, Formula::kStates>& states)
-      : spec_(spec), states_(states.begin(), states.end()) {}
+  explicit FormulaOptimizer(const OptimizerSpec& spec) : spec_(spec) {}
 
-  std::vector<std::string> state_names() const override { return states_; }
+  std::vector<std::string> state_names() const override {
+    const auto names = states(spec_);
+    return {names.begin(), names.end()};
+  }
 
   void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
             std::span<at::Tensor> state, const StepContext& context) const override {
@@ -111,7 +110,6 @@ class FormulaOptimizer final : public Optimizer {
   }
 
   OptimizerSpec spec_;
-  std::vector<std::string> states_;
 };
 
 }  // namespace penstock::model::detail

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <array>
+#include <string>
 
 #include "penstock/model/optimizers/adam.h"
 #include "penstock/model/optimizers/formula_optimizer.h"
@@ -33,68 +34,40 @@ bool step_in_one_operation<SgdFormula<Momentum::Nesterov>>(
 
 namespace {
 
-using detail::AdamFormula, detail::Decay, detail::FormulaOptimizer, detail::Momentum,
-    detail::SgdFormula;
+using detail::AdamFormula, detail::Decay, detail::Momentum, detail::SgdFormula;
 using Made = std::unique_ptr<Optimizer>;
 
-void check_share(double value, const char* what) {
-  if (!(value >= 0 && value < 1))
-    throw ConfigError(
-        fmt::format("optimiser: {} must be at least 0 and below 1, found {}", what, value));
-}
-
-void check_common(const OptimizerSpec& spec) {
-  if (!(spec.weight_decay >= 0) || !std::isfinite(spec.weight_decay)) {
-    throw ConfigError(fmt::format(
-        "optimiser: weight decay (--weight-decay) must be finite and not negative, found {}",
-        spec.weight_decay));
-  }
-  if (!(spec.rate_factor >= 0) || !std::isfinite(spec.rate_factor)) {
-    throw ConfigError(
-        fmt::format("optimiser: the factor of a learning rate must be finite and not negative, "
-                    "found {}",
-                    spec.rate_factor));
-  }
+template <class Formula>
+Made make(const OptimizerSpec& spec) {
+  return std::make_unique<detail::FormulaOptimizer<Formula>>(spec);
 }
 
 Made make_sgd(const OptimizerSpec& spec) {
-  check_share(spec.momentum, "momentum (--momentum)");
-  if (spec.nesterov && spec.momentum == 0)
-    throw ConfigError("optimiser: nesterov (--nesterov) needs a momentum above 0");
-  if (spec.momentum == 0)
-    return std::make_unique<FormulaOptimizer<SgdFormula<Momentum::None>>>(
-        spec, std::array<std::string_view, 0>());
-  constexpr std::array<std::string_view, 1> kStates = {"momentum"};
-  if (spec.nesterov)
-    return std::make_unique<FormulaOptimizer<SgdFormula<Momentum::Nesterov>>>(spec, kStates);
-  return std::make_unique<FormulaOptimizer<SgdFormula<Momentum::Plain>>>(spec, kStates);
+  if (spec.momentum == 0) return make<SgdFormula<Momentum::None>>(spec);
+  return spec.nesterov ? make<SgdFormula<Momentum::Nesterov>>(spec)
+                       : make<SgdFormula<Momentum::Plain>>(spec);
 }
 
-template <Decay kDecay>
-Made make_adam(const OptimizerSpec& spec) {
-  if (spec.nesterov) {
-    throw ConfigError(
-        fmt::format("optimiser: nesterov (--nesterov) is for sgd, found {}", spec.name));
-  }
-  check_share(spec.beta1, "beta1");
-  check_share(spec.beta2, "beta2");
-  if (!(spec.epsilon > 0) || !std::isfinite(spec.epsilon)) {
-    throw ConfigError(
-        fmt::format("optimiser: epsilon must be finite and positive, found {}", spec.epsilon));
-  }
-  constexpr std::array<std::string_view, 2> kStates = {"exp_avg", "exp_avg_sq"};
-  return std::make_unique<FormulaOptimizer<AdamFormula<kDecay>>>(spec, kStates);
+/// In the order of the rows.
+constexpr std::array<Made (*)(const OptimizerSpec&), kOptimizers.size()> kMakers = {
+    make_sgd, make<AdamFormula<Decay::InGradient>>, make<AdamFormula<Decay::OfWeight>>};
+
+void check_parameter(const OptimizerSpec& spec, const OptimizerParameter& parameter) {
+  const std::string refusal = parameter.refusal(spec.*parameter.value);
+  if (!refusal.empty()) throw ConfigError("optimiser: " + refusal);
 }
 
 }  // namespace
 
 Made make_optimizer(const OptimizerSpec& spec) {
-  check_common(spec);
-  if (spec.name == "sgd") return make_sgd(spec);
-  if (spec.name == "adam") return make_adam<Decay::InGradient>(spec);
-  if (spec.name == "adamw") return make_adam<Decay::OfWeight>(spec);
-  throw ConfigError(
-      fmt::format("unknown optimiser '{}' (--optimizer), expected sgd, adam or adamw", spec.name));
+  const OptimizerTraits& row = traits(spec.kind);
+  for (const OptimizerParameter& parameter : detail::kOfAll) check_parameter(spec, parameter);
+  for (const OptimizerParameter& parameter : row.parameters) check_parameter(spec, parameter);
+  if (spec.nesterov && !row.takes_nesterov)
+    throw ConfigError(fmt::format("optimiser: {} has no Nesterov momentum", row.name));
+  if (spec.nesterov && spec.momentum == 0)
+    throw ConfigError("optimiser: Nesterov's step needs a momentum above 0");
+  return kMakers[static_cast<size_t>(spec.kind)](spec);
 }
 
 }  // namespace penstock::model

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
 
 #include "penstock/util/error.h"
@@ -9,7 +10,7 @@
 namespace penstock::train {
 
 runtime::LayerSnapshot to_snapshot(const LayerState& state, const model::Optimizer& optimizer,
-                                   const std::string& name) {
+                                   std::string_view name) {
   runtime::LayerSnapshot layer{
       .here = state.here, .weights = state.weights, .buffers = state.buffers};
   const std::vector<std::string> names = optimizer.state_names();

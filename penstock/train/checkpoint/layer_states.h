@@ -2,7 +2,7 @@
 // (by name).
 #pragma once
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/model/optimizer.h"
@@ -14,7 +14,7 @@ namespace penstock::train {
 /// Throws ConfigError when the checkpoint's layer has other optimiser states than the optimiser of
 /// that name keeps.
 runtime::LayerSnapshot to_snapshot(const LayerState& state, const model::Optimizer& optimizer,
-                                   const std::string& name);
+                                   std::string_view name);
 LayerState to_state(runtime::LayerSnapshot layer, const model::Optimizer& optimizer);
 
 }  // namespace penstock::train
