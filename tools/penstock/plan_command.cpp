@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "penstock/model/optimizer_spec.h"
 #include "penstock/options/check_profile.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/planner/cost/named_models.h"
