@@ -33,15 +33,16 @@ extern "C" void on_signal(int) {
   end_at_next_signal();
 }
 
-/// On rank 0 lines of the library go around the progress bar; elsewhere only warnings are shown.
-/// train() logs from this thread only, between its runs.
-void show_log(const job::Job* job, const std::shared_ptr<ConsoleObserver>& observer) {
-  if (job != nullptr && !job->is_first()) {
-    set_log_sink([rank = job->rank()](LogLevel level, std::string_view message) {
-      if (level == LogLevel::Warning) std::cerr << fmt::format("rank {}: {}\n", rank, message);
-    });
-    return;
-  }
+/// Of a rank that is not the first: only warnings.
+void show_warnings(int rank) {
+  set_log_sink([rank](LogLevel level, std::string_view message) {
+    if (level == LogLevel::Warning) std::cerr << fmt::format("rank {}: {}\n", rank, message);
+  });
+}
+
+/// Lines of the library around the progress bar: train() logs from this thread only, between its
+/// runs.
+void show_log(const std::shared_ptr<ConsoleObserver>& observer) {
   set_log_sink([observer](LogLevel, std::string_view message) {
     observer->finish();
     std::cerr << message << std::endl;
@@ -74,9 +75,10 @@ void write_results(const job::PreparedRun& run, const train::TrainResult& result
 
 int run_train(const options::TrainRequest& request, job::Job* job,
               const job::PrepareOptions& options) {
-  const auto observer = std::make_shared<ConsoleObserver>();
-  show_log(job, observer);
+  if (job != nullptr && !job->is_first()) show_warnings(job->rank());
   const job::PreparedRun run = job::prepare(request, job, options);
+  const auto observer = std::make_shared<ConsoleObserver>();
+  if (run.is_first()) show_log(observer);
   if (run.is_first() && !run.is_finished && !g_stop) {
     std::cerr << report::plan_table(run.train.plan) << '\n'
               << job::plan_advice(run.train.plan, run.train.threads_per_worker);
