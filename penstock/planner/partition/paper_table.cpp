@@ -9,7 +9,7 @@ namespace penstock::planner {
 
 namespace {
 
-struct Cell {
+struct PaperCell {
   double ns = kNoTimeLimit;
   int cut = 0;  ///< state that the last stage begins at
   int replicas = 0;
@@ -36,7 +36,7 @@ class PaperTable {
     Partition partition;
     int workers = workers_;
     for (int end = problem_.states.full(); end > 0;) {
-      const Cell& last = cell(end, workers);
+      const PaperCell& last = cell(end, workers);
       if (last.replicas == 0) return std::nullopt;
       partition.ends.insert(partition.ends.begin(), end);
       partition.places.insert(partition.places.begin(), {workers - last.replicas, last.replicas});
@@ -49,7 +49,7 @@ class PaperTable {
   }
 
  private:
-  Cell& cell(int state, int workers) {
+  PaperCell& cell(int state, int workers) {
     return cells_[static_cast<size_t>(state) * static_cast<size_t>(workers_ + 1) +
                   static_cast<size_t>(workers)];
   }
@@ -82,7 +82,7 @@ class PaperTable {
   const PartitionProblem& problem_;
   const int workers_;
   /// Per state and number of workers: the best cover of the layers before the state.
-  std::vector<Cell> cells_;
+  std::vector<PaperCell> cells_;
 };
 
 }  // namespace
