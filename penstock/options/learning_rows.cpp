@@ -38,7 +38,7 @@ std::optional<std::string> of_step_rate(const TrainRequest& request, std::string
 std::vector<Row> rows() {
   using model::OptimizerSpec;
   using train::LearningRateSpec;
-  return in(
+  return in<R>(
       Section::Learning, "the caller's loop decides",
       {{.name = "--epochs",
         .changes = Changes::Learning,
