@@ -126,8 +126,7 @@ Command models_command(CLI::App& parent, char** argv) {
   return elsewhere<CommonOptions>(parent, argv, add_models, [](const CommonOptions&) {});
 }
 Command profile_command(CLI::App& parent, char** argv) {
-  return elsewhere<ProfileArguments>(parent, argv, add_profile,
-                                     [](const ProfileArguments& arguments) { check(arguments); });
+  return elsewhere<options::ProfileRequest>(parent, argv, add_profile, check_profile);
 }
 Command train_command(CLI::App& parent, char** argv) {
   return elsewhere<TrainArguments>(parent, argv, add_train, [](const TrainArguments& arguments) {
