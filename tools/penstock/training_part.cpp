@@ -141,10 +141,10 @@ Command train_command(CLI::App& parent, char** argv) {
   });
 }
 Command stream_command(CLI::App& parent, char** argv) {
-  return elsewhere<StreamArguments>(
+  return elsewhere<options::StreamRequest>(
       parent, argv, add_stream,
-      [](const StreamArguments& arguments) {
-        check(arguments);
+      [](const options::StreamRequest& request) {
+        check_stream(request);
         hold_save_signal();
       },
       // A frame's tensors are freed and needed again at once (util/freed_memory.h). tcmalloc reads
