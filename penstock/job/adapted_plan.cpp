@@ -73,7 +73,7 @@ void set_memory(plan::Plan& plan, std::vector<int64_t> peak_bytes) {
   }
 }
 
-void predict(plan::Plan& plan) {
+void predict_anew(plan::Plan& plan) {
   // Filling and draining stay small beside so many micro-batches.
   constexpr int64_t kMicroBatches = 256;
   const int64_t steps = std::max<int64_t>(2, ceil_div(kMicroBatches, plan.micro_batches));
@@ -112,7 +112,7 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
   const bool resized = micro_batch_size != plan.micro_batch_size;
   if (resized) scale(plan, micro_batch_size);
   if (plan == given) return plan;
-  predict(plan);
+  predict_anew(plan);
   if (resized) {
     plan.explanation.notes.push_back(fmt::format(
         "Made for micro-batches of {}: times and sizes are scaled in proportion to those of {}.",

@@ -102,7 +102,7 @@ std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult
                    }});
   }
   all.push_back({"", [made, json = output.json] {
-                   return json ? to_json(made->outcome) : to_text(made->outcome);
+                   return json ? summary_json(made->outcome) : summary_text(made->outcome);
                  }});
   return all;
 }

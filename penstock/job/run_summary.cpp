@@ -164,7 +164,7 @@ std::string row(const std::string& name, const WorkerTimes& t) {
 
 }  // namespace
 
-std::string to_json(const Outcome& outcome) {
+std::string summary_json(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   Json workers = Json::array();
   const std::optional<schedule::WorkerTable> table = table_of(r);
@@ -245,7 +245,7 @@ std::string to_json(const Outcome& outcome) {
   return document.dump() + "\n";
 }
 
-std::string to_text(const Outcome& outcome) {
+std::string summary_text(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   std::string text;
   if (r.interrupted) {

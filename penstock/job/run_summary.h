@@ -19,8 +19,8 @@ struct Outcome {
 };
 
 /// One JSON object and a newline.
-std::string to_json(const Outcome& outcome);
+std::string summary_json(const Outcome& outcome);
 /// Prediction beside measurement, stage by stage, for people.
-std::string to_text(const Outcome& outcome);
+std::string summary_text(const Outcome& outcome);
 
 }  // namespace penstock::job

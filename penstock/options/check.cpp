@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "penstock/cluster/device_name.h"
+#include "penstock/options/profile_request.h"
 #include "penstock/options/request.h"
+#include "penstock/options/stream_request.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/util/error.h"
+#include "penstock/util/printable.h"
 
 namespace penstock::options {
 
@@ -83,6 +87,46 @@ void check(const TrainRequest& request) {
   }
   if (run.resume && run.checkpoint.empty())
     throw ConfigError("--resume needs --checkpoint DIR to resume from");
+}
+
+void check(const StreamRequest& request) {
+  const StreamPlanSection& plan = request.plan;
+  const StreamRunRequest& run = request.run;
+  if (!takes(request.optimizer.kind, &model::OptimizerSpec::momentum) &&
+      request.optimizer.momentum != 0)
+    throw ConfigError(fmt::format("--momentum is for sgd; --optimizer {} has its own",
+                                  to_string(request.optimizer.kind)));
+  if (traits(plan.strategy).extent == plan::Extent::OneWorker &&
+      (plan.weights || plan.workers.value_or(1) > 1)) {
+    throw ConfigError(
+        fmt::format("--strategy {} is one worker without delay: {} has no meaning there",
+                    to_string(plan.strategy), plan.weights ? "--weights" : "--workers"));
+  }
+  if (!std::isfinite(request.learning_rate) || request.learning_rate < 0) {
+    throw ConfigError(
+        fmt::format("--lr must be a number of at least 0, found {}", request.learning_rate));
+  }
+  if ((run.resume || run.save_every_s > 0) && run.checkpoint.empty()) {
+    throw ConfigError(
+        fmt::format("{} needs --checkpoint DIR", run.resume ? "--resume" : "--save-every"));
+  }
+  if (request.source.keep_all && request.source.name.starts_with("camera:"))
+    throw ConfigError("--keep-all: a camera does not wait; without it late frames are dropped");
+}
+
+void check(const ProfileRequest& request) {
+  const MeasureRequest& run = request.run;
+  if (run.analytic && run.device.empty())
+    throw ConfigError("--analytic needs --device: a name of --list-devices, or a TOML file");
+  if (run.analytic || run.device.empty()) return;
+  try {
+    if (cluster::parse_device_names(run.device).size() == 1) return;
+  } catch (const ConfigError&) {
+  }
+  throw ConfigError(
+      fmt::format("--device: expected cpu or a GPU such as cuda:0, found '{}'; what other devices "
+                  "would take is estimated with --analytic",
+                  printable(run.device)));
 }
 
 }  // namespace penstock::options

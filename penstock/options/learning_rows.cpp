@@ -13,11 +13,6 @@ std::string without_steps_of_rate(const RunFacts& facts) {
   return schedule == "step" ? "" : fmt::format("--lr-schedule is {}, expected step", schedule);
 }
 
-Named optimizer(model::OptimizerSpec& spec) {
-  return {[&spec](const std::string& name) { spec.kind = model::parse_optimizer(name); },
-          [&spec] { return std::string(to_string(spec.kind)); }};
-}
-
 bool has_momentum(model::OptimizerKind kind) {
   return takes(kind, &model::OptimizerSpec::momentum);
 }
@@ -47,7 +42,7 @@ std::optional<std::string> of_step_rate(const TrainRequest& request, std::string
 std::vector<Row> rows() {
   using model::OptimizerSpec;
   using train::LearningRateSpec;
-  return in(
+  return in<R>(
       Section::Learning, "the caller's loop decides",
       {{.name = "--epochs",
         .changes = Changes::Learning,
@@ -97,7 +92,7 @@ std::vector<Row> rows() {
        {.name = "--optimizer",
         .keyword = "optimizer",
         .changes = Changes::Learning,
-        .slot = [](R& r) -> Slot { return optimizer(r.optimizer); },
+        .slot = [](R& r) -> Slot { return named_optimizer(r.optimizer.kind); },
         .help = model::optimizer_names()},
        {.name = "--lr",
         .keyword = "lr",

@@ -59,39 +59,69 @@ std::string_view changes_text(Changes changes) {
   return "";
 }
 
-std::string entry(const Row& row) {
-  std::string notes;
-  const auto note = [&](const std::string& text) { notes += (notes.empty() ? " (" : "; ") + text; };
+/// What stands behind the option's name, and what another value does to a resumed run.
+struct EntryNotes {
+  std::string in_brackets;
+  std::string_view resumed;
+};
+
+template <class Request>
+EntryNotes notes_of(const RowOf<Request>& row) {
+  EntryNotes notes{.in_brackets = {}, .resumed = changes_text(row.changes)};
+  const auto note = [&](const std::string& text) {
+    notes.in_brackets += (notes.in_brackets.empty() ? " (" : "; ") + text;
+  };
+  if (!row.letter.empty()) note(fmt::format("`{}`", row.letter));
   if (!row.keyword.empty()) note(fmt::format("Python: `{}`", row.keyword));
-  const std::string usual = is_flag(row) ? "" : text_of(row, {});
-  if (!usual.empty() && usual != "0") note(fmt::format("default: {}", usual));
-  if (!notes.empty()) notes += ')';
-  const std::string head = fmt::format("- **`{}`**{}:", row.name, notes);
-  const std::vector<std::string> parts = parts_of(row.help);
-  if (parts.size() == 1)
-    return wrapped(fmt::format("{} {}.{}", head, row.help, changes_text(row.changes)), "  ");
-  std::string text = wrapped(head + std::string(changes_text(row.changes)), "  ");
+  // What is usual where nothing is chosen may depend on the machine.
+  Request request;
+  const std::string usual = usual_text(row);
+  if (!usual.empty() && !text_of(row.slot(request)).empty())
+    note(fmt::format("default: {}", usual));
+  if (!notes.in_brackets.empty()) notes.in_brackets += ')';
+  return notes;
+}
+
+std::string entry(std::string_view name, const std::string& help, const EntryNotes& notes) {
+  const std::string head = fmt::format("- **`{}`**{}:", name, notes.in_brackets);
+  const std::vector<std::string> parts = parts_of(help);
+  if (parts.size() == 1) return wrapped(fmt::format("{} {}.{}", head, help, notes.resumed), "  ");
+  std::string text = wrapped(head + std::string(notes.resumed), "  ");
   for (const std::string& part : parts) text += wrapped("  - " + part, "    ");
+  return text;
+}
+
+/// Its rows by sections, these in the order of their first rows.
+template <class Request>
+std::string chapter(std::string_view command) {
+  std::vector<Section> sections;
+  for (const auto& row : rows_of<Request>()) {
+    if (std::find(sections.begin(), sections.end(), row.section) == sections.end())
+      sections.push_back(row.section);
+  }
+  std::string text = fmt::format("\n## `penstock {}`\n", command);
+  for (const Section section : sections) {
+    text += fmt::format("\n### {}\n\n", to_string(section));
+    for (const auto& row : rows_of<Request>())
+      if (row.section == section) text += entry(row.name, row.help, notes_of(row));
+  }
   return text;
 }
 
 }  // namespace
 
 std::string options_page() {
-  std::string page =
-      "# Options of `penstock train`\n\n"
-      "<!-- Written by options_test from the rows of penstock/options: see "
-      "docs/extending.md. -->\n\n"
-      "Each option is a row of one table (`penstock/options/`). `penstock.Trainer` of Python "
-      "takes\n"
-      "those with a keyword; the others say nothing there, or the trainer has its own way.\n";
-  std::optional<Section> section;
-  for (const Row& row : train_rows()) {
-    if (row.section != section) page += fmt::format("\n## {}\n\n", to_string(row.section));
-    section = row.section;
-    page += entry(row);
-  }
-  return page;
+  return "# Options\n\n"
+         "<!-- Written by options_test from the rows of penstock/options: see "
+         "docs/extending.md. -->\n\n"
+         "Each option is a row of the table of its command (`penstock/options/`). "
+         "`penstock.Trainer`\n"
+         "of Python takes those of `train` with a keyword; the others say nothing there, or the "
+         "trainer\n"
+         "has its own way. `penstock plan` has more options than these, which choose among "
+         "plans.\n" +
+         chapter<TrainRequest>("train") + chapter<StreamRequest>("stream") +
+         chapter<ProfileRequest>("profile") + chapter<SearchRequest>("plan");
 }
 
 }  // namespace penstock::options

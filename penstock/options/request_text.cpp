@@ -13,6 +13,8 @@ struct Overloaded : Visit... {
   using Visit::operator()...;
 };
 
+}  // namespace
+
 std::string text_of(const Slot& slot) {
   return std::visit(
       Overloaded{[](const Named& named) { return named.text(); },
@@ -27,17 +29,8 @@ std::string text_of(const Slot& slot) {
       slot);
 }
 
-}  // namespace
-
-bool is_flag(const Row& row) {
-  TrainRequest request;
-  const Slot slot = row.slot(request);
+bool is_flag(const Slot& slot) {
   return std::holds_alternative<bool*>(slot) || std::holds_alternative<Off>(slot);
-}
-
-std::string text_of(const Row& row, const TrainRequest& request) {
-  TrainRequest copy = request;
-  return text_of(row.slot(copy));
 }
 
 std::string plan_request(const TrainRequest& request) {

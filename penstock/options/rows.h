@@ -1,16 +1,17 @@
-// The options of a training as rows of one table. From a row come: the option on the command line
-// with its help, the keyword in Python, what a resumed run must plan anew for or be warned of, the
-// warning that an option has no effect, and its line in docs/options.md.
+// The options of the commands as rows, one table for each kind of request. From a row come: the
+// option on the command line with its help, the keyword in Python, what a resumed run must plan
+// anew for or be warned of, the warning that an option has no effect, and its line in
+// docs/options.md.
 //
 //   for (const Row& row : train_rows()) fmt::print("{} {}\n", row.name, row.help);
 //
-// To add an option: a member in request.h, a row in rows.cpp, and the code that uses the value
+// To add an option: a member of the request, a row, and the code that uses the value
 // (docs/extending.md).
 #pragma once
 
-#include <climits>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -19,7 +20,10 @@
 #include <variant>
 #include <vector>
 
+#include "penstock/options/profile_request.h"
 #include "penstock/options/request.h"
+#include "penstock/options/search_request.h"
+#include "penstock/options/stream_request.h"
 #include "penstock/plan/plan.h"
 
 namespace penstock::options {
@@ -28,6 +32,9 @@ namespace penstock::options {
 struct Named {
   std::function<void(const std::string& name)> set;  ///< throws ConfigError for names of none
   std::function<std::string()> text;
+  bool stands_alone = false;  ///< also without a name, which is empty then
+  /// A name of no value is a mistake of usage: the message shows the way to the help.
+  bool hints_at_help = false;
 };
 /// A flag that switches off what is usual.
 struct Off {
@@ -37,7 +44,7 @@ struct Off {
 using Slot = std::variant<bool*, Off, int*, int64_t*, uint64_t*, double*, std::string*,
                           std::optional<int64_t>*, std::optional<std::string>*, Named>;
 
-enum class Section : uint8_t { Model, Data, Loss, Plan, Learning, Run, Output };
+enum class Section : uint8_t { Source, Model, Data, Loss, Plan, Learning, Run, Output };
 std::string_view to_string(Section section);
 
 /// What another value of the option changes.
@@ -55,36 +62,77 @@ struct RunFacts {
   bool in_job = false;
 };
 
-struct Row {
+/// For a default: GCC 12 breaks off at `= {}` of a list in a template.
+inline std::vector<std::string_view> no_options() { return {}; }
+
+/// An option of the command whose request this is.
+template <class Request>
+struct RowOf {
   std::string_view name = {};     ///< "--lr"
+  std::string_view letter = {};   ///< "-o", the same option; empty: it has none
   std::string_view keyword = {};  ///< Python's; empty: it has none
   Section section = Section::Model;
   Changes changes = Changes::Run;
-  Slot (*slot)(TrainRequest& request) = nullptr;
+  Slot (*slot)(Request& request) = nullptr;
   std::string help = {};
-  /// Whole numbers outside of these are refused.
-  int64_t least = INT64_MIN;
-  int64_t most = INT64_MAX;
-  std::vector<std::string_view> excludes = {};  ///< options that it does not go with
-  std::string_view needs = {};                  ///< an option without which it says nothing
+  /// Numbers outside of these are refused.
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  /// What the help shows as the usual value; null: the value, unless it is 0 or not chosen.
+  std::string (*usual)() = nullptr;
+  std::vector<std::string_view> excludes = no_options();  ///< that it does not go with
+  std::string_view needs = {};  ///< an option without which it says nothing
   /// Why the option has no effect on this run; empty: it has one.
   std::string (*idle)(const RunFacts& facts) = nullptr;
   /// What checkpoints keep of it; nothing: it does not count with the other options. Null: its
   /// text.
-  std::optional<std::string> (*kept)(const TrainRequest& request) = nullptr;
+  std::optional<std::string> (*kept)(const Request& request) = nullptr;
   std::string_view not_in_python = {};  ///< why it has no keyword
   bool is_required = false;
 };
 
-/// In the order in which the help shows them.
-std::span<const Row> train_rows();
-/// Null when there is none.
-const Row* find_row(std::string_view name);
+/// All of a command, in the order in which the help shows them: of `penstock train`, `stream` and
+/// `profile`, and those of `plan` that choose among plans.
+template <class Request>
+std::span<const RowOf<Request>> rows_of();
+template <>
+std::span<const RowOf<TrainRequest>> rows_of();
+template <>
+std::span<const RowOf<StreamRequest>> rows_of();
+template <>
+std::span<const RowOf<ProfileRequest>> rows_of();
+template <>
+std::span<const RowOf<SearchRequest>> rows_of();
 
 /// Whether the option stands alone, without a value behind it.
-bool is_flag(const Row& row);
+bool is_flag(const Slot& slot);
 /// The value as one would write it behind the option; empty: not chosen. Flags: "yes" or "no".
-std::string text_of(const Row& row, const TrainRequest& request);
+std::string text_of(const Slot& slot);
+
+template <class Request>
+bool is_flag(const RowOf<Request>& row) {
+  Request request;
+  return is_flag(row.slot(request));
+}
+template <class Request>
+std::string text_of(const RowOf<Request>& row, const Request& request) {
+  Request copy = request;
+  return text_of(row.slot(copy));
+}
+/// What the help shows as the usual value; empty: nothing.
+template <class Request>
+std::string usual_text(const RowOf<Request>& row) {
+  if (is_flag(row)) return "";
+  if (row.usual != nullptr) return row.usual();
+  Request request;
+  const std::string usual = text_of(row.slot(request));
+  return usual == "0" ? "" : usual;
+}
+
+using Row = RowOf<TrainRequest>;
+inline std::span<const Row> train_rows() { return rows_of<TrainRequest>(); }
+/// Of a training; null when there is none.
+const Row* find_row(std::string_view name);
 
 /// The options that a plan is made for, as on a command line: those that change it and are not what
 /// they usually are. The same text: the same plan, as far as the network allows.
@@ -94,7 +142,7 @@ std::string plan_request(const TrainRequest& request);
 /// of `request` are those that are trained with.
 std::map<std::string, std::string> kept_options(const TrainRequest& request);
 
-/// docs/options.md: the table for people.
+/// docs/options.md: the tables for people.
 std::string options_page();
 
 /// "warning: --x has no effect: why" for each of these options that has none.

@@ -18,31 +18,34 @@ using ::testing::HasSubstr;
 
 TrainRequest usual() { return {.model = {.name = "mlp"}}; }
 
-TEST(Rows, EachIsWhole) {
+template <class Request>
+bool has_row(std::string_view name) {
+  const auto rows = rows_of<Request>();
+  return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; });
+}
+
+template <class Request>
+void expect_whole_rows() {
   std::set<std::string_view> names;
-  std::set<std::string_view> keywords;
-  for (const Row& row : train_rows()) {
+  for (const auto& row : rows_of<Request>()) {
     SCOPED_TRACE(row.name);
     EXPECT_TRUE(row.name.starts_with("--"));
     EXPECT_TRUE(names.insert(row.name).second);
     EXPECT_GT(row.help.size(), 5U);
     ASSERT_NE(row.slot, nullptr);
-    EXPECT_NE(row.keyword.empty(), row.not_in_python.empty());
-    if (!row.keyword.empty()) {
-      EXPECT_TRUE(keywords.insert(row.keyword).second);
-    }
-    for (const std::string_view other : row.excludes) EXPECT_NE(find_row(other), nullptr) << other;
-    if (!row.needs.empty()) {
-      EXPECT_NE(find_row(row.needs), nullptr);
-    }
+    EXPECT_LE(row.least, row.most);
+    for (const std::string_view other : row.excludes) EXPECT_TRUE(has_row<Request>(other)) << other;
+    EXPECT_TRUE(row.needs.empty() || has_row<Request>(row.needs));
+    EXPECT_FALSE(is_flag(row) && row.is_required);
   }
 }
 
-TEST(Rows, SlotsOfOneRequestDoNotOverlap) {
-  TrainRequest request;
+/// Each of another member.
+template <class Request>
+void expect_slots_apart() {
+  Request request;
   std::set<const void*> places;
-  for (const Row& row : train_rows()) {
-    const Slot slot = row.slot(request);
+  for (const auto& row : rows_of<Request>()) {
     std::visit(
         [&](const auto& place) {
           using Place = std::decay_t<decltype(place)>;
@@ -52,27 +55,123 @@ TEST(Rows, SlotsOfOneRequestDoNotOverlap) {
             EXPECT_TRUE(places.insert(place).second) << row.name;
           }
         },
-        slot);
+        row.slot(request));
   }
 }
 
-TEST(Rows, NamedValuesReadBack) {
-  TrainRequest request;
-  const auto set = [&](std::string_view name, const std::string& value) {
-    std::get<Named>(find_row(name)->slot(request)).set(value);
-    EXPECT_EQ(text_of(*find_row(name), request), value);
+TEST(Rows, EachIsWhole) {
+  expect_whole_rows<TrainRequest>();
+  expect_whole_rows<StreamRequest>();
+  expect_whole_rows<ProfileRequest>();
+  expect_whole_rows<SearchRequest>();
+}
+
+TEST(Rows, SlotsOfOneRequestDoNotOverlap) {
+  expect_slots_apart<TrainRequest>();
+  expect_slots_apart<StreamRequest>();
+  expect_slots_apart<ProfileRequest>();
+  expect_slots_apart<SearchRequest>();
+}
+
+TEST(Rows, OfATrainingHaveAKeywordOrAReason) {
+  std::set<std::string_view> keywords;
+  for (const Row& row : train_rows()) {
+    SCOPED_TRACE(row.name);
+    EXPECT_NE(row.keyword.empty(), row.not_in_python.empty());
+    EXPECT_TRUE(row.keyword.empty() || keywords.insert(row.keyword).second);
+  }
+}
+
+template <class Request>
+void expect_no_keywords() {
+  for (const auto& row : rows_of<Request>()) {
+    EXPECT_TRUE(row.keyword.empty()) << row.name;
+    EXPECT_EQ(row.changes, Changes::Run) << row.name;
+    EXPECT_EQ(row.kept, nullptr) << row.name;
+    EXPECT_EQ(row.idle, nullptr) << row.name;
+  }
+}
+
+TEST(Rows, OfOtherCommandsAreNotPythonsAndResumeNothing) {
+  expect_no_keywords<StreamRequest>();
+  expect_no_keywords<ProfileRequest>();
+  expect_no_keywords<SearchRequest>();
+}
+
+TEST(Rows, SayWhatIsUsual) {
+  const auto usual_of = []<class Request>(std::string_view name, const Request&) {
+    for (const auto& row : rows_of<Request>())
+      if (row.name == name) return usual_text(row);
+    return std::string("no such row");
   };
-  set("--strategy", "zb-v");
-  set("--strategy", "auto");
-  set("--weights", "2bw");
-  set("--sync", "auto");
-  set("--sync", "ring");
-  set("--sync-precision", "bfloat16");
-  set("--precision", "tf32");
-  set("--bad-samples", "skip");
-  EXPECT_THROW(set("--sync", "rings"), ConfigError);
-  EXPECT_THROW(set("--weights", ""), ConfigError);
-  EXPECT_THROW(set("--bad-samples", "ignore"), ConfigError);
+  EXPECT_EQ(usual_of("--weight-decay", TrainRequest{}), "");  // 0
+  EXPECT_EQ(usual_of("--weight-decay", StreamRequest{}), "0");
+  EXPECT_EQ(usual_of("--model", StreamRequest{}), "partime");
+  EXPECT_EQ(usual_of("--strategy", StreamRequest{}), "online");
+  EXPECT_EQ(usual_of("--workers", StreamRequest{}), "");
+  EXPECT_EQ(usual_of("--grey", StreamRequest{}), "");
+  EXPECT_EQ(usual_of("--concurrency", ProfileRequest{}), std::to_string(usual_concurrency()));
+  EXPECT_EQ(usual_of("--precision", ProfileRequest{}), "float32");
+  EXPECT_EQ(usual_of("--sync", SearchRequest{}), "ordered");
+  EXPECT_EQ(usual_of("--recompute", SearchRequest{}), "auto");
+}
+
+/// Sets values by their names, and expects to read them back.
+template <class Request>
+void read_back(std::string_view name, const std::string& value) {
+  Request request;
+  for (const auto& row : rows_of<Request>()) {
+    if (row.name != name) continue;
+    std::get<Named>(row.slot(request)).set(value);
+    EXPECT_EQ(text_of(row, request), value);
+    return;
+  }
+  ADD_FAILURE() << name;
+}
+
+TEST(Rows, NamedValuesReadBack) {
+  read_back<TrainRequest>("--strategy", "zb-v");
+  read_back<TrainRequest>("--strategy", "auto");
+  read_back<TrainRequest>("--weights", "2bw");
+  read_back<TrainRequest>("--sync", "auto");
+  read_back<TrainRequest>("--sync", "ring");
+  read_back<TrainRequest>("--sync-precision", "bfloat16");
+  read_back<TrainRequest>("--precision", "tf32");
+  read_back<TrainRequest>("--bad-samples", "skip");
+  EXPECT_THROW(read_back<TrainRequest>("--sync", "rings"), ConfigError);
+  EXPECT_THROW(read_back<TrainRequest>("--weights", ""), ConfigError);
+  EXPECT_THROW(read_back<TrainRequest>("--bad-samples", "ignore"), ConfigError);
+}
+
+TEST(Rows, NamedValuesOfOtherCommandsReadBack) {
+  read_back<StreamRequest>("--strategy", "serial");
+  read_back<StreamRequest>("--weights", "latest");
+  read_back<StreamRequest>("--serve", "8080");
+  EXPECT_THROW(read_back<StreamRequest>("--strategy", "auto"), ConfigError);
+  EXPECT_THROW(read_back<StreamRequest>("--weights", "flush"), ConfigError);
+  EXPECT_THROW(read_back<StreamRequest>("--serve", "65536"), ConfigError);
+  EXPECT_THROW(read_back<StreamRequest>("--serve", "80a"), ConfigError);
+  read_back<ProfileRequest>("--precision", "bfloat16");
+  EXPECT_THROW(read_back<ProfileRequest>("--precision", "float64"), ConfigError);
+  read_back<SearchRequest>("--offload", "never");
+  read_back<SearchRequest>("--sync", "auto");
+  read_back<SearchRequest>("--strategy", "1f1b");
+  read_back<SearchRequest>("--sync-precision", "float16");
+  EXPECT_THROW(read_back<SearchRequest>("--offload", "often"), ConfigError);
+}
+
+TEST(ProfilerOptions, ManyPassesUnlessTheirNumberIsAskedFor) {
+  ProfileRequest request;
+  EXPECT_EQ(profiler_options_of(request).concurrency, usual_concurrency());
+  EXPECT_GT(profiler_options_of(request).wanted_error, 0);
+  request.run.samples = 3;
+  request.run.concurrency = 5;
+  const model::ProfilerOptions profiler = profiler_options_of(request);
+  EXPECT_EQ(profiler.samples, 3);
+  EXPECT_EQ(profiler.concurrency, 5);
+  EXPECT_EQ(profiler.wanted_error, 0);
+  EXPECT_EQ(profiler.least_time.count(), 0);
+  EXPECT_EQ(profiler.most_time.count(), 0);
 }
 
 TEST(PlanRequest, HasWhatChangesThePlanAndIsNotUsual) {
@@ -128,33 +227,69 @@ TEST(IdleOptions, SayWhyForWhatWasGiven) {
   EXPECT_EQ(idle_options({request, plan, true}, std::vector<std::string_view>{"--silence"}), "");
 }
 
+/// What check() says of the request with a change.
+template <class Request>
+std::string refusal(void (*change)(Request&)) {
+  Request request;
+  request.model.name = "mlp";
+  change(request);
+  try {
+    check(request);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
 TEST(Check, NamesTheOption) {
-  const auto refusal = [](auto change) -> std::string {
-    TrainRequest request = usual();
-    change(request);
-    try {
-      check(request);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "accepted";
-  };
-  EXPECT_EQ(refusal([](auto&) {}), "accepted");
-  EXPECT_THAT(refusal([](auto& r) { r.run.batch_size = 0; }), HasSubstr("--batch-size"));
-  EXPECT_THAT(refusal([](auto& r) { r.run.resume = true; }), HasSubstr("--resume needs"));
-  EXPECT_THAT(refusal([](auto& r) { r.run.silence_s = 0; }), HasSubstr("--silence"));
-  EXPECT_THAT(refusal([](auto& r) { r.run.device = "tpu"; }), HasSubstr("--device"));
-  EXPECT_THAT(refusal([](auto& r) { r.run.device_graphs = true; }), HasSubstr("--cuda-graphs"));
-  EXPECT_THAT(refusal([](auto& r) {
+  using R = TrainRequest;
+  EXPECT_EQ(refusal<R>([](auto&) {}), "accepted");
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.batch_size = 0; }), HasSubstr("--batch-size"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.resume = true; }), HasSubstr("--resume needs"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.silence_s = 0; }), HasSubstr("--silence"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.device = "tpu"; }), HasSubstr("--device"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.device_graphs = true; }), HasSubstr("--cuda-graphs"));
+  EXPECT_THAT(refusal<R>([](auto& r) {
                 r.plan.file = "p.json";
                 r.plan.sync = SyncRequest{};
               }),
               HasSubstr("--sync auto"));
-  EXPECT_THAT(refusal([](auto& r) {
+  EXPECT_THAT(refusal<R>([](auto& r) {
                 r.plan.strategy = plan::Strategy::GPipe;
                 r.plan.weights = plan::WeightPolicy::Stash;
               }),
               HasSubstr("--strategy gpipe cannot run with --weights stash"));
+}
+
+TEST(Check, NamesTheOptionOfAStream) {
+  using R = StreamRequest;
+  EXPECT_EQ(refusal<R>([](auto&) {}), "accepted");
+  EXPECT_THAT(refusal<R>([](auto& r) { r.learning_rate = -1; }), HasSubstr("--lr must be"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.resume = true; }), HasSubstr("--resume needs"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.save_every_s = 1; }), HasSubstr("--save-every needs"));
+  EXPECT_THAT(refusal<R>([](auto& r) {
+                r.optimizer.kind = model::OptimizerKind::Adam;
+                r.optimizer.momentum = 0.9;
+              }),
+              HasSubstr("--momentum is for sgd"));
+  EXPECT_THAT(refusal<R>([](auto& r) {
+                r.plan.strategy = plan::Strategy::Serial;
+                r.plan.workers = 2;
+              }),
+              HasSubstr("--strategy serial is one worker without delay: --workers"));
+  EXPECT_THAT(refusal<R>([](auto& r) {
+                r.source.name = "camera:0";
+                r.source.keep_all = true;
+              }),
+              HasSubstr("--keep-all: a camera"));
+}
+
+TEST(Check, NamesTheOptionOfAProfile) {
+  using R = ProfileRequest;
+  EXPECT_EQ(refusal<R>([](auto&) {}), "accepted");
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.analytic = true; }), HasSubstr("--analytic needs"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.device = "tpu"; }), HasSubstr("--device: expected"));
+  EXPECT_THAT(refusal<R>([](auto& r) { r.run.device = "cuda:0,cuda:1"; }), HasSubstr("--device:"));
 }
 
 /// The generated page. With PENSTOCK_WRITE_DOCS in the environment it is written anew.

@@ -1,27 +1,229 @@
-// What the sections of the table share. Internal to options.
+// What the tables share: where members lie, and the rows of several commands. A request that has
+// such a row has its member, by the same name. Internal to options.
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <initializer_list>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "penstock/model/optimizer_spec.h"
+#include "penstock/model/zoo_names.h"
 #include "penstock/options/rows.h"
 
 namespace penstock::options {
 
+template <auto Part>
+struct WholeOf;
+template <class Whole, class Value, Value Whole::*Part>
+struct WholeOf<Part> {
+  using type = Whole;
+};
+
 /// Where a member of a section lies: at<&TrainRequest::run, &RunRequest::epochs>.
 template <auto Part, auto Member>
-Slot at(TrainRequest& request) {
+Slot at(typename WholeOf<Part>::type& request) {
   return &(request.*Part.*Member);
 }
 /// The same, of a flag that switches it off.
 template <auto Part, auto Member>
-Slot off(TrainRequest& request) {
+Slot off(typename WholeOf<Part>::type& request) {
   return Off{&(request.*Part.*Member)};
 }
 
+/// A value with a name: `parse` throws ConfigError for names of no value, `text` names one.
+template <class Value, class Parse, class Text>
+Named named(Value& value, Parse parse, Text text) {
+  return {[&value, parse](const std::string& name) { value = parse(name); },
+          [&value, text] { return std::string(text(value)); }};
+}
+/// One that need not be chosen.
+template <class Value, class Parse, class Text>
+Named named_or_none(std::optional<Value>& value, Parse parse, Text text) {
+  return {[&value, parse](const std::string& name) { value = parse(name); },
+          [&value, text] { return value ? std::string(text(*value)) : std::string(); }};
+}
+
+inline Named named_optimizer(model::OptimizerKind& kind) {
+  return named(kind, model::parse_optimizer,
+               [](model::OptimizerKind value) { return to_string(value); });
+}
+
+inline constexpr double kNoBound = std::numeric_limits<double>::infinity();
+
+/// An option that is a member of a section.
+template <auto Part, auto Member>
+RowOf<typename WholeOf<Part>::type> row(std::string_view name, std::string help,
+                                        double least = -kNoBound, double most = kNoBound) {
+  return {.name = name,
+          .slot = at<Part, Member>,
+          .help = std::move(help),
+          .least = least,
+          .most = most};
+}
+/// One that lies elsewhere, or has names.
+template <class R>
+RowOf<R> row(std::string_view name, Slot (*slot)(R& request), std::string help) {
+  return {.name = name, .slot = slot, .help = std::move(help)};
+}
+
+/// A row with what a training makes of it.
+template <class R>
+RowOf<R> with(std::string_view keyword, Changes changes, RowOf<R> row) {
+  row.keyword = keyword;
+  row.changes = changes;
+  return row;
+}
+/// A row that does not go with another.
+template <class R>
+RowOf<R> without(std::string_view other, RowOf<R> row) {
+  row.excludes.push_back(other);
+  return row;
+}
+/// A row whose value may be 0, which the help says then.
+template <class R>
+RowOf<R> with_zero(RowOf<R> row) {
+  row.usual = [] { return std::string("0"); };
+  return row;
+}
+
 /// The rows of a section; those without a keyword in Python have this reason.
-std::vector<Row> in(Section section, std::string_view not_in_python, std::vector<Row> rows);
+template <class R>
+std::vector<RowOf<R>> in(Section section, std::string_view not_in_python,
+                         std::vector<RowOf<R>> rows) {
+  for (RowOf<R>& row : rows) {
+    row.section = section;
+    if (row.keyword.empty()) row.not_in_python = not_in_python;
+  }
+  return rows;
+}
+/// Those of a command that Python does not have, and that resumes nothing by its options.
+template <class R>
+std::vector<RowOf<R>> in(Section section, std::vector<RowOf<R>> rows) {
+  for (RowOf<R>& row : rows) row = with({}, Changes::Run, std::move(row));
+  return in<R>(section, {}, std::move(rows));
+}
+
+template <class R>
+std::vector<RowOf<R>> joined(std::initializer_list<std::vector<RowOf<R>>> sections) {
+  std::vector<RowOf<R>> all;
+  for (const auto& section : sections) all.insert(all.end(), section.begin(), section.end());
+  return all;
+}
+
+template <class R>
+std::vector<RowOf<R>> model_rows(bool is_required) {
+  RowOf<R> name = row<&R::model, &ModelRequest::name>(
+      "--model", fmt::format("A model exported from PyTorch (FILE.pt2; penstock import), or one "
+                             "of: {}",
+                             fmt::join(model::kZooNames, ", ")));
+  name.is_required = is_required;
+  return {std::move(name),
+          row<&R::model, &ModelRequest::width>(
+              "--width", "mlp, tied_mlp: width of the hidden layers; partime: features", 1),
+          row<&R::model, &ModelRequest::depth>(
+              "--depth", "mlp, tied_mlp: number of hidden layers; partime: convolutions", 1),
+          row<&R::model, &ModelRequest::kernel>("--kernel",
+                                                "partime: side of the convolutions' kernels", 1)};
+}
+
+/// What a model takes and makes, where its data does not say it.
+template <class R>
+std::vector<RowOf<R>> sample_rows() {
+  return {row<&R::model, &ModelRequest::classes>("--classes",
+                                                 "Number of classes (default: the model's own)", 1),
+          row<&R::model, &ModelRequest::input>(
+              "--input", "Shape of one sample, e.g. 3x32x32 (default: the model's own)")};
+}
+
+template <class R>
+std::vector<RowOf<R>> loss_rows() {
+  using model::LossSpec;
+  return {with("loss", Changes::Learning,
+               row<&R::loss, &LossSpec::name>(
+                   "--loss", fmt::format("{} (default: model where the model makes its loss "
+                                         "itself, otherwise cross-entropy)",
+                                         model::kLossNames))),
+          with("label_smoothing", Changes::Learning,
+               row<&R::loss, &LossSpec::label_smoothing>(
+                   "--label-smoothing",
+                   "cross-entropy: spread this share of a target over all classes")),
+          with("ignore_index", Changes::Learning,
+               row<&R::loss, &LossSpec::ignore_index>(
+                   "--ignore-index", "cross-entropy: targets of this value count nothing"))};
+}
+
+/// `usual`: what is taken without the option, here and below.
+template <class R>
+RowOf<R> chunks_row(std::string_view usual) {
+  return row<&R::plan, &decltype(R::plan)::chunks>(
+      "--chunks",
+      fmt::format("interleaved, interleaved-zb: stages per worker (default: {})", usual));
+}
+template <class R>
+RowOf<R> slack_row(std::string_view usual) {
+  return row<&R::plan, &decltype(R::plan)::slack>(
+      "--slack", fmt::format("eager-1f1b: extra micro-batches in flight per later stage, compared "
+                             "with 1F1B (default: {})",
+                             usual));
+}
+template <class R>
+RowOf<R> keep_row(std::string_view usual) {
+  return row<&R::plan, &decltype(R::plan)::keep>(
+      "--keep", fmt::format("zb-auto, zb-auto-v: micro-batches that a worker keeps at most from F "
+                            "to W, summed over its stages (default: {})",
+                            usual));
+}
+template <class R>
+RowOf<R> micro_batches_row(std::string_view usual, double least) {
+  return row<&R::plan, &decltype(R::plan)::micro_batches>(
+      "--micro-batches", fmt::format("Micro-batches per optimiser step (default: {})", usual),
+      least);
+}
+template <class R>
+RowOf<R> strategy_row(std::string help) {
+  const auto slot = [](R& r) -> Slot {
+    return named(r.plan.strategy, plan::parse_strategy_choice,
+                 [](std::optional<plan::Strategy> choice) { return to_string(choice); });
+  };
+  return row<R>("--strategy", slot, std::move(help));
+}
+template <class R>
+RowOf<R> weights_row() {
+  const auto slot = [](R& r) -> Slot {
+    return named_or_none(r.plan.weights, plan::parse_weight_policy,
+                         [](plan::WeightPolicy policy) { return to_string(policy); });
+  };
+  return row<R>("--weights", slot,
+                "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
+}
+
+inline constexpr std::string_view kPrecisionHelp =
+    "float32, tf32 (GPUs), bfloat16 or float16. 16 bits halve activations, messages between "
+    "stages and versions of the weights; the trained weights stay float32";
+inline constexpr std::string_view kSyncPrecisionHelp =
+    "Numbers in which gradients travel between replicas: float32, bfloat16, float16";
+
+template <class R>
+RowOf<R> threads_row(std::string help) {
+  return row<&R::run, &decltype(R::run)::threads>("--threads", std::move(help), 1, kMaxThreads);
+}
+template <class R>
+RowOf<R> seed_row() {
+  return row<&R::run, &decltype(R::run)::seed>("--seed", "Seed of all random numbers");
+}
+template <class R>
+RowOf<R> json_row() {
+  return row<&R::output, &decltype(R::output)::json>(
+      "--json",
+      "Print one JSON object on standard output; progress and messages go to standard error");
+}
 
 std::vector<Row> plan_rows();
 std::vector<Row> learning_rows();

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "penstock/model/zoo_names.h"
 #include "penstock/options/sections.h"
 #include "penstock/train/data/data_formats.h"
 #include "penstock/util/error.h"
@@ -31,38 +29,8 @@ std::string without_job(const RunFacts& facts) {
   return facts.in_job ? "" : "this process is not a rank of a job of several";
 }
 
-std::vector<Row> model_rows() {
-  return in(
-      Section::Model, "the module, or its file, is the model",
-      {{.name = "--model",
-        .slot = at<&R::model, &ModelRequest::name>,
-        .help = fmt::format("A model exported from PyTorch (FILE.pt2; penstock import), or one "
-                            "of: {}",
-                            fmt::join(model::kZooNames, ", ")),
-        .is_required = true},
-       {.name = "--width",
-        .slot = at<&R::model, &ModelRequest::width>,
-        .help = "mlp, tied_mlp: width of the hidden layers; partime: features",
-        .least = 1},
-       {.name = "--depth",
-        .slot = at<&R::model, &ModelRequest::depth>,
-        .help = "mlp, tied_mlp: number of hidden layers; partime: convolutions",
-        .least = 1},
-       {.name = "--kernel",
-        .slot = at<&R::model, &ModelRequest::kernel>,
-        .help = "partime: side of the convolutions' kernels",
-        .least = 1},
-       {.name = "--classes",
-        .slot = at<&R::model, &ModelRequest::classes>,
-        .help = "Number of classes (default: the model's own)",
-        .least = 1},
-       {.name = "--input",
-        .slot = at<&R::model, &ModelRequest::input>,
-        .help = "Shape of one sample, e.g. 3x32x32 (default: the model's own)"}});
-}
-
 std::vector<Row> data_rows() {
-  return in(
+  return in<R>(
       Section::Data, "data comes with the calls of fit and step",
       {{.name = "--data",
         .slot = at<&R::data, &DataRequest::name>,
@@ -112,38 +80,10 @@ std::vector<Row> data_rows() {
         .help = "Do not evaluate on the test set"}});
 }
 
-std::vector<Row> loss_rows() {
-  using model::LossSpec;
-  return in(Section::Loss, "",
-            {{.name = "--loss",
-              .keyword = "loss",
-              .changes = Changes::Learning,
-              .slot = at<&R::loss, &LossSpec::name>,
-              .help = fmt::format("{} (default: model where the model makes its loss itself, "
-                                  "otherwise cross-entropy)",
-                                  model::kLossNames)},
-             {.name = "--label-smoothing",
-              .keyword = "label_smoothing",
-              .changes = Changes::Learning,
-              .slot = at<&R::loss, &LossSpec::label_smoothing>,
-              .help = "cross-entropy: spread this share of a target over all classes"},
-             {.name = "--ignore-index",
-              .keyword = "ignore_index",
-              .changes = Changes::Learning,
-              .slot = at<&R::loss, &LossSpec::ignore_index>,
-              .help = "cross-entropy: targets of this value count nothing"}});
-}
-
 std::vector<Row> run_rows() {
-  return in(
+  return in<R>(
       Section::Run, "the trainer has its own ways",
-      {{.name = "--threads",
-        .keyword = "threads",
-        .changes = Changes::Plan,
-        .slot = at<&R::run, &RunRequest::threads>,
-        .help = "Threads per worker",
-        .least = 1,
-        .most = kMaxThreads},
+      {with("threads", Changes::Plan, threads_row<R>("Threads per worker")),
        {.name = "--device",
         .keyword = "device",
         .changes = Changes::Plan,
@@ -189,14 +129,11 @@ std::vector<Row> run_rows() {
         .slot = at<&R::run, &RunRequest::check_steps>,
         .help = "Steps to compare",
         .needs = "--check-against-serial"},
-       {.name = "--seed",
-        .keyword = "seed",
-        .slot = at<&R::run, &RunRequest::seed>,
-        .help = "Seed of all random numbers"}});
+       with("seed", Changes::Run, seed_row<R>())});
 }
 
 std::vector<Row> output_rows() {
-  return in(
+  return in<R>(
       Section::Output, "the trainer returns its results",
       {{.name = "--history",
         .slot = at<&R::output, &OutputRequest::history>,
@@ -212,37 +149,24 @@ std::vector<Row> output_rows() {
         .slot = at<&R::output, &OutputRequest::trace>,
         .help = "Write predicted and measured timelines to this file (Chrome/Perfetto)",
         .excludes = {"--check-against-serial"}},
-       {.name = "--json",
-        .slot = at<&R::output, &OutputRequest::json>,
-        .help = "Print one JSON object on standard output; progress and messages go to standard "
-                "error"}});
+       json_row<R>()});
 }
 
 }  // namespace
 
-std::vector<Row> in(Section section, std::string_view not_in_python, std::vector<Row> rows) {
-  for (Row& row : rows) {
-    row.section = section;
-    if (row.keyword.empty()) row.not_in_python = not_in_python;
-  }
-  return rows;
-}
-
 std::string_view to_string(Section section) {
-  constexpr std::string_view kNames[] = {"Model",    "Data", "Loss",   "Plan",
-                                         "Learning", "Run",  "Results"};
+  constexpr std::string_view kNames[] = {"Source", "Model",    "Data", "Loss",
+                                         "Plan",   "Learning", "Run",  "Results"};
   return kNames[static_cast<size_t>(section)];
 }
 
-std::span<const Row> train_rows() {
-  static const std::vector<Row> kRows = [] {
-    std::vector<Row> all;
-    for (auto* const rows : {&model_rows, &data_rows, &loss_rows, &plan_rows, &learning_rows,
-                             &run_rows, &output_rows}) {
-      for (Row& row : rows()) all.push_back(std::move(row));
-    }
-    return all;
-  }();
+template <>
+std::span<const Row> rows_of() {
+  static const std::vector<Row> kRows =
+      joined<R>({in<R>(Section::Model, "the module, or its file, is the model",
+                       joined<R>({model_rows<R>(/*is_required=*/true), sample_rows<R>()})),
+                 data_rows(), in<R>(Section::Loss, "", loss_rows<R>()), plan_rows(),
+                 learning_rows(), run_rows(), output_rows()});
   return kRows;
 }
 

@@ -1,22 +1,16 @@
-// The options that name a model, and the list of models. No libtorch here: chosen_model.h makes
-// the model.
+// The commands that show models: what a file of PyTorch holds, and the list of those of the zoo. No
+// libtorch here: chosen_model.h makes the model.
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
 #include <string>
 
-#include "penstock/model/loss_spec.h"
 #include "penstock/options/request.h"
 #include "tools/penstock/command.h"
 
 namespace penstock::tool {
 
-using ModelOptions = options::ModelRequest;
 
-void add_model_options(CLI::App& app, ModelOptions& options, bool required = true);
-/// --loss and what belongs to it.
-void add_loss_options(CLI::App& app, model::LossSpec& loss);
 struct ImportArguments : CommonOptions {
   std::string path;
 };

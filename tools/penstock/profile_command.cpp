@@ -27,31 +27,27 @@ namespace penstock::tool {
 
 namespace {
 
-profile::Profile estimate(const ProfileArguments& options, const model::Model& model) {
+profile::Profile estimate(const options::ProfileRequest& request, const model::Model& model) {
   const profile::DeviceSpec device =
-      parse_option("--device:", options.device,
+      parse_option("--device:", request.run.device,
                    [](const std::string& name) { return profile::find_device(name); });
   return model::analytic_profile(
-      model, device,
-      {.batch_size = options.profiler.batch_size, .optimizer = options.profiler.optimizer});
+      model, device, {.batch_size = request.run.batch_size, .optimizer = request.optimizer});
 }
 
-/// What is measured: a model, and its loss where it is not the usual one.
+/// What is measured, and how: a model, and its loss where it is not the usual one.
 struct Subject {
   model::Model model;
   std::optional<model::ProfiledLoss> loss;
+  model::ProfilerOptions profiler;
 };
 
-Subject subject_of(ProfileArguments& options) {
-  if (options.task.empty()) {
-    Subject subject{job::chosen_model(options.model), {}};
-    options.profiler.loss = model::loss_for(subject.model, options.profiler.loss);
-    return subject;
-  }
+/// Of a stream's task, from its single frames.
+Subject subject_of_task(const options::ProfileRequest& request) {
   constexpr int kClasses = 4;  // of the generated scene
   constexpr int kMostClasses = 255;
-  const stream::Task task = parse_option("--task", options.task, stream::parse_task);
-  const model::Shape frame = job::chosen_input(options.model);
+  const stream::Task task = parse_option("--task", request.run.task, stream::parse_task);
+  const model::Shape frame = job::chosen_input(request.model);
   const bool is_frame = frame.size() == 3 && std::ranges::all_of(frame, [](int64_t side) {
                           return side <= frames::kMaxFrameSide;
                         });
@@ -63,28 +59,34 @@ Subject subject_of(ProfileArguments& options) {
                                .height = static_cast<int>(frame[1]),
                                .channels = static_cast<int>(frame[0])};
   frames::check_frame_size(size, "--input");
-  if (options.model.classes > kMostClasses)
+  if (request.model.classes > kMostClasses)
     throw ConfigError(fmt::format("--classes: at most {}", kMostClasses));
   const int classes = !needs_labels(task)         ? 0
-                      : options.model.classes > 0 ? static_cast<int>(options.model.classes)
+                      : request.model.classes > 0 ? static_cast<int>(request.model.classes)
                                                   : kClasses;
-  options.profiler.batch_size = 1;
-  model::Model model = job::model_of_task(options.model, task, frame, classes);
-  return {std::move(model),
+  model::ProfilerOptions profiler = options::profiler_options_of(request);
+  profiler.batch_size = 1;
+  return {job::model_of_task(request.model, task, frame, classes),
           stream::profiled_loss(task, {.channels = size.channels, .classes = classes}, size,
-                                options.seed)};
+                                request.run.seed),
+          std::move(profiler)};
+}
+
+Subject subject_of(const options::ProfileRequest& request) {
+  if (!request.run.task.empty()) return subject_of_task(request);
+  model::ProfilerOptions profiler = options::profiler_options_of(request);
+  model::Model model = job::chosen_model(request.model);
+  profiler.loss = model::loss_for(model, request.loss);
+  return {std::move(model), {}, std::move(profiler)};
 }
 
 /// All ranks measure at the same time; their mean.
-profile::Profile measure_as_job(job::Job& job, ProfileArguments& options, const Subject& subject,
-                                const CLI::App& app) {
-  check_same_options(job, option_values(app));
-  // A rank is a worker unless the user knows better.
-  if (app.get_option("--concurrency")->empty()) options.profiler.concurrency = 1;
-  const int most = job::ranks_that_measure(options.profiler.concurrency, options.profiler.threads);
+profile::Profile measure_as_job(job::Job& job, const Subject& subject) {
+  const model::ProfilerOptions& profiler = subject.profiler;
+  const int most = job::ranks_that_measure(profiler.concurrency, profiler.threads);
   const job::JobProfile measured = measure_together(job, most, [&] {
     const job::Listener listener = job.is_first() ? job::console_listener() : job::Listener{};
-    return job::measured_profile(subject.model, options.profiler, listener, subject.loss);
+    return job::measured_profile(subject.model, profiler, listener, subject.loss);
   });
   if (!job.is_first()) return measured.profile;
   const int training = job.ranks() - job.servers();
@@ -96,46 +98,54 @@ profile::Profile measure_as_job(job::Job& job, ProfileArguments& options, const 
   return measured.profile;
 }
 
-int run_profile(ProfileArguments& options, const CLI::App& app) {
-  check(options);
-  options.profiler.seed = options.seed;
-  if (!options.analytic && !options.device.empty()) {
-    const auto own = launch::own_job();
-    options.profiler.device = parse_option("--device", options.device, [&](const auto& text) {
+/// The GPU that this process measures, as libtorch names it; empty: the CPU, or nothing at all.
+/// Throws ConfigError where graphs are asked for and there is none.
+std::string measured_device(const options::ProfileRequest& request) {
+  std::string device;
+  if (!request.run.analytic && !request.run.device.empty()) {
+    const auto job = launch::own_job();
+    device = parse_option("--device", request.run.device, [&](const auto& text) {
       return job::device_to_profile(
-          job::own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1));
+          job::own_devices(text, job ? job->local_rank : 0, job ? job->local_ranks : 1));
     });
-    if (!options.profiler.device.empty() && app.get_option("--concurrency")->empty())
-      options.profiler.concurrency = 1;
   }
-  if (options.profiler.device_graphs && options.profiler.device.empty())
+  if (request.run.device_graphs && device.empty())
     throw ConfigError(
         "--cuda-graphs: graphs are those of GPUs, and the CPU is measured (--device)");
-  options.profiler.precision = parse_precision(options.precision);
+  return device;
+}
+
+int run_profile(const options::ProfileRequest& request, const CLI::App& app) {
+  check_profile(request);
+  const std::string device = measured_device(request);
   const std::unique_ptr<job::Job> job =
-      options.analytic
+      request.run.analytic
           ? nullptr
           : job::Job::join({.command = "profile", .listener = job::console_listener()});
-  const Subject subject = subject_of(options);
+  Subject subject = subject_of(request);
+  subject.profiler.device = device;
+  if (job) check_same_options(*job, option_values(app));
+  // A GPU, or a rank, is a worker unless the user knows better.
+  if (!request.run.concurrency && (job || !device.empty())) subject.profiler.concurrency = 1;
   const profile::Profile profile =
-      options.analytic ? estimate(options, subject.model)
-      : job            ? measure_as_job(*job, options, subject, app)
-            : job::measured_profile(subject.model, options.profiler, job::console_listener(),
+      request.run.analytic ? estimate(request, subject.model)
+      : job                ? measure_as_job(*job, subject)
+            : job::measured_profile(subject.model, subject.profiler, job::console_listener(),
                                     subject.loss);
   if (job && !job->is_first()) return kExitYes;
   const std::string document = profile::to_json(profile);
-  if (!options.output.empty()) write_output(options.output, document);
-  write_output("", options.json ? parse_json(document, "profile").dump() + "\n"
-                                : report::profile_table(profile));
+  if (!request.output.file.empty()) write_output(request.output.file, document);
+  write_output("", request.output.json ? parse_json(document, "profile").dump() + "\n"
+                                       : report::profile_table(profile));
   return kExitYes;
 }
 
 }  // namespace
 
 Command profile_command(CLI::App& parent, char**) {
-  auto arguments = std::make_shared<ProfileArguments>();
-  CLI::App* app = add_profile(parent, *arguments);
-  return {app, [arguments, app]() { return run_profile(*arguments, *app); }};
+  auto request = std::make_shared<options::ProfileRequest>();
+  CLI::App* app = add_profile(parent, *request);
+  return {app, [request, app]() { return run_profile(*request, *app); }};
 }
 
 }  // namespace penstock::tool

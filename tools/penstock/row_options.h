@@ -1,7 +1,7 @@
 // The rows of penstock/options as options of a command.
 //
 //   add_rows(*app, request);
-//   const auto given = given_rows(*app);   // those that the user named
+//   const auto given = given_rows(*app);
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,9 +12,11 @@
 
 namespace penstock::tool {
 
-/// Adds every row of the table but those in `without`. The request must outlive the parsing.
-void add_rows(CLI::App& app, options::TrainRequest& request,
-              const std::vector<std::string_view>& without = {});
+/// Adds every row of the request's table. The request must outlive the parsing.
+template <class Request>
+void add_rows(CLI::App& app, Request& request);
+
+/// The rows of a training that the user named.
 std::vector<std::string_view> given_rows(const CLI::App& app);
 
 }  // namespace penstock::tool

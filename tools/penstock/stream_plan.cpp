@@ -63,8 +63,7 @@ double slowest_tick_ns(const std::vector<stream::StageTimes>& measured) {
 
 plan::Plan stream_plan(const profile::Profile& profile, const StreamPlanRequest& request) {
   std::optional<plan::Plan> best;
-  const auto strategy = plan::find_strategy(request.strategy);
-  const bool is_alone = strategy && traits(*strategy).extent == plan::Extent::OneWorker;
+  const bool is_alone = traits(request.strategy).extent == plan::Extent::OneWorker;
   const int most = is_alone ? 1 : most_stages(profile, request.workers);
   for (int workers = 1; workers <= most; ++workers) {
     std::optional<plan::Plan> plan = plan_with(profile, request, workers);

@@ -13,7 +13,7 @@
 namespace penstock::tool {
 
 struct StreamPlanRequest {
-  std::string strategy = "online";                 ///< or serial
+  plan::Strategy strategy = plan::Strategy::Online;
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: current
   int workers = 1;                                 ///< the most stages
   double fps = 0;                                  ///< wanted; 0: the fastest

@@ -28,15 +28,15 @@ int64_t next_frame_of(const train::Checkpoint& checkpoint) {
 
 }  // namespace
 
-StreamWeights::StreamWeights(const StreamArguments& options, const model::Model& model)
-    : options_(options),
+StreamWeights::StreamWeights(const options::StreamRequest& request, const model::Model& model)
+    : request_(request),
       model_(model),
-      optimizer_(model::make_optimizer(options.optimizer)),
-      folder_(options.checkpoint) {
+      optimizer_(model::make_optimizer(request.optimizer)),
+      folder_(request.run.checkpoint) {
   if (folder_.empty()) return;
   // One that is a checkpoint itself is resumed from; what follows is saved beside it.
-  if (options.resume) folder_ = train::folder_of_checkpoints(folder_).string();
-  if (!options.resume && train::has_checkpoint(folder_)) {
+  if (request.run.resume) folder_ = train::folder_of_checkpoints(folder_).string();
+  if (!request.run.resume && train::has_checkpoint(folder_)) {
     throw ConfigError(fmt::format(
         "'{}' holds weights already: add --resume to continue from them, or choose another folder",
         folder_));
@@ -45,17 +45,17 @@ StreamWeights::StreamWeights(const StreamArguments& options, const model::Model&
 }
 
 std::optional<stream::StreamState> StreamWeights::load() const {
-  if (!options_.resume) return std::nullopt;
-  if (!train::has_checkpoint(options_.checkpoint)) {
+  if (!request_.run.resume) return std::nullopt;
+  if (!train::has_checkpoint(request_.run.checkpoint)) {
     std::cerr << fmt::format("warning: no weights in '{}' yet: beginning anew\n",
-                             options_.checkpoint);
+                             request_.run.checkpoint);
     return std::nullopt;
   }
-  const train::Checkpoint checkpoint = train::load_checkpoint(options_.checkpoint, model_);
+  const train::Checkpoint checkpoint = train::load_checkpoint(request_.run.checkpoint, model_);
   stream::StreamState state{.steps = checkpoint.step, .next_frame = next_frame_of(checkpoint)};
   for (const train::LayerState& layer : checkpoint.layers)
     state.layers.push_back(
-        train::to_snapshot(layer, *optimizer_, to_string(options_.optimizer.kind)));
+        train::to_snapshot(layer, *optimizer_, to_string(request_.optimizer.kind)));
   std::cerr << fmt::format("resumed after {} frames\n", checkpoint.step);
   return state;
 }
@@ -64,9 +64,9 @@ std::string StreamWeights::save(const stream::StreamState& state) {
   if (folder_.empty()) return {};
   train::Checkpoint checkpoint{{.model = model_.name(),
                                 .step = state.steps,
-                                .seed = options_.seed,
+                                .seed = request_.run.seed,
                                 .mini_batch_size = 1,
-                                .optimizer = std::string(to_string(options_.optimizer.kind)),
+                                .optimizer = std::string(to_string(request_.optimizer.kind)),
                                 .settings = {{kNextFrame, fmt::to_string(state.next_frame)}}},
                                {},
                                plan::to_json(state.plan)};

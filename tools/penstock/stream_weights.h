@@ -7,9 +7,9 @@
 
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/options/stream_request.h"
 #include "penstock/stream/online_loop.h"
 #include "penstock/train/checkpoint/folder_lock.h"
-#include "tools/penstock/stream_arguments.h"
 
 namespace penstock::tool {
 
@@ -17,8 +17,8 @@ namespace penstock::tool {
 class StreamWeights {
  public:
   /// Takes the folder for this process, if one is given. Throws ConfigError when it cannot be
-  /// written to, another run has it, or it holds weights and options.resume is not set.
-  StreamWeights(const StreamArguments& options, const model::Model& model);
+  /// written to, another run has it, or it holds weights and `resume` is not set.
+  StreamWeights(const options::StreamRequest& request, const model::Model& model);
 
   /// The newest weights, if they are wanted and there are any; says which. Throws CheckpointError.
   std::optional<stream::StreamState> load() const;
@@ -30,7 +30,7 @@ class StreamWeights {
   const std::string& failure() const { return failure_; }
 
  private:
-  const StreamArguments& options_;
+  const options::StreamRequest& request_;
   const model::Model& model_;
   std::unique_ptr<model::Optimizer> optimizer_;
   std::string folder_;  ///< empty: nothing is saved

@@ -126,8 +126,7 @@ Command models_command(CLI::App& parent, char** argv) {
   return elsewhere<CommonOptions>(parent, argv, add_models, [](const CommonOptions&) {});
 }
 Command profile_command(CLI::App& parent, char** argv) {
-  return elsewhere<ProfileArguments>(parent, argv, add_profile,
-                                     [](const ProfileArguments& arguments) { check(arguments); });
+  return elsewhere<options::ProfileRequest>(parent, argv, add_profile, check_profile);
 }
 Command train_command(CLI::App& parent, char** argv) {
   return elsewhere<TrainArguments>(parent, argv, add_train, [](const TrainArguments& arguments) {
@@ -142,10 +141,10 @@ Command train_command(CLI::App& parent, char** argv) {
   });
 }
 Command stream_command(CLI::App& parent, char** argv) {
-  return elsewhere<StreamArguments>(
+  return elsewhere<options::StreamRequest>(
       parent, argv, add_stream,
-      [](const StreamArguments& arguments) {
-        check(arguments);
+      [](const options::StreamRequest& request) {
+        check_stream(request);
         hold_save_signal();
       },
       // A frame's tensors are freed and needed again at once (util/freed_memory.h). tcmalloc reads

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "penstock/plan/weight_rules.h"
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 

@@ -1,0 +1,144 @@
+// The options of `penstock profile`, and what they are for the profiler.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "penstock/options/sections.h"
+
+namespace penstock::options {
+namespace {
+
+using OfProfile = ProfileRequest;
+using ProfileRow = RowOf<ProfileRequest>;
+using Measure = MeasureRequest;
+
+constexpr int kMostPasses = 1'000'000;
+
+Slot measured_precision(OfProfile& request) {
+  Named value = named(request.run.precision, parse_precision,
+                      [](Precision precision) { return to_string(precision); });
+  value.hints_at_help = true;
+  return value;
+}
+
+std::vector<ProfileRow> profile_loss_rows() {
+  std::vector<ProfileRow> rows = loss_rows<OfProfile>();
+  for (ProfileRow& row : rows) {
+    if (row.name == "--label-smoothing") row = with_zero(std::move(row));
+  }
+  return in<OfProfile>(Section::Loss, std::move(rows));
+}
+
+/// An option of measurements alone.
+ProfileRow measured(ProfileRow row) { return without("--analytic", std::move(row)); }
+
+/// What is measured.
+std::vector<ProfileRow> subject_rows() {
+  return in<OfProfile>(
+      Section::Run,
+      {measured(
+           row<OfProfile>("--precision", measured_precision,
+                          fmt::format("Numbers in which the model computes: {}", kPrecisionHelp))),
+       row<&OfProfile::run, &Measure::analytic>(
+           "--analytic",
+           "Estimate the times on --device from the model's operations instead of measuring "
+           "on this machine"),
+       row<&OfProfile::run, &Measure::device>(
+           "--device",
+           "What is measured: cpu (default) or a GPU such as cuda:0. With --analytic: a name "
+           "of --list-devices, or a TOML file (docs/profiles.md)"),
+       measured(row<&OfProfile::run, &Measure::device_graphs>(
+           "--cuda-graphs",
+           "On a GPU: measure passes that are CUDA graphs, for train --cuda-graphs"))});
+}
+
+ProfileRow concurrency() {
+  ProfileRow one = measured(row<&OfProfile::run, &Measure::concurrency>(
+      "--concurrency",
+      "Workers that measure at the same time, to include contention for memory bandwidth as in a "
+      "real run",
+      1, kMaxThreads));
+  one.usual = [] { return fmt::to_string(usual_concurrency()); };
+  return one;
+}
+
+std::vector<ProfileRow> measuring_rows() {
+  return in<OfProfile>(
+      Section::Run,
+      {measured(row<&OfProfile::run, &Measure::samples>(
+           "--samples",
+           "Timed passes, of which the mean is reported (default: 10 or more, for at least a "
+           "second, until the mean is known to 2 % or ten seconds have passed; fewer if they "
+           "took longer than a minute)",
+           1, kMostPasses)),
+       measured(row<&OfProfile::run, &Measure::warmup>(
+           "--warmup",
+           "Untimed passes before the timed ones, at least; without --samples more while times "
+           "fall",
+           0, kMostPasses)),
+       measured(threads_row<OfProfile>("Threads per worker")), concurrency(),
+       without("--loss", without("--batch-size",
+                                 measured(row<&OfProfile::run, &Measure::task>(
+                                     "--task",
+                                     "For penstock stream: single frames, and the model and the "
+                                     "loss of this task (reconstruct, predict, pixels or "
+                                     "label)"))))});
+}
+
+std::vector<ProfileRow> profile_output_rows() {
+  ProfileRow file = row<&OfProfile::output, &ProfileOutputRequest::file>(
+      "--output", "File to write the profile to (JSON)");
+  file.letter = "-o";
+  return in<OfProfile>(Section::Output, {std::move(file), json_row<OfProfile>()});
+}
+
+}  // namespace
+
+template <>
+std::span<const ProfileRow> rows_of() {
+  static const std::vector<ProfileRow> kRows = joined<OfProfile>(
+      {in<OfProfile>(Section::Model, model_rows<OfProfile>(/*is_required=*/true)),
+       in<OfProfile>(Section::Model, sample_rows<OfProfile>()),
+       in<OfProfile>(Section::Run,
+                     {row<&OfProfile::run, &Measure::batch_size>("--batch-size",
+                                                                 "Samples per micro-batch", 1),
+                      row<OfProfile>(
+                          "--optimizer",
+                          [](OfProfile& r) -> Slot { return named_optimizer(r.optimizer.kind); },
+                          model::optimizer_names() + ": the optimiser whose step is measured")}),
+       profile_loss_rows(), subject_rows(), measuring_rows(), profile_output_rows(),
+       in<OfProfile>(Section::Run, {seed_row<OfProfile>()})});
+  return kRows;
+}
+
+int usual_concurrency() {
+  constexpr unsigned kMost = 2;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMost));
+}
+
+model::ProfilerOptions profiler_options_of(const ProfileRequest& request) {
+  const MeasureRequest& run = request.run;
+  model::ProfilerOptions profiler{
+      .batch_size = run.batch_size,
+      .warmup = run.warmup,
+      .least_time = std::chrono::milliseconds(1000),
+      .wanted_error = 0.02,
+      .threads = run.threads,
+      .concurrency = static_cast<int>(run.concurrency.value_or(usual_concurrency())),
+      .seed = run.seed,
+      .optimizer = request.optimizer,
+      .loss = request.loss,
+      .precision = run.precision,
+      .device_graphs = run.device_graphs};
+  if (!run.samples) return profiler;
+  profiler.samples = static_cast<int>(*run.samples);
+  profiler.least_time = {};
+  profiler.wanted_error = 0;
+  profiler.most_time = {};
+  return profiler;
+}
+
+}  // namespace penstock::options

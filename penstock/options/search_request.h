@@ -1,0 +1,21 @@
+// What a user asks of the search for a plan; profile and cluster are given apart.
+//
+//   SearchRequest request;
+//   request.plan.strategy = plan::Strategy::OneFOneB;
+#pragma once
+
+#include <string>
+
+#include "penstock/model/optimizer_spec.h"
+#include "penstock/planner/plan_options.h"
+
+namespace penstock::options {
+
+struct SearchRequest {
+  planner::PlanOptions plan = {.offload = planner::Choice::Auto,
+                               .shard_optimizer = planner::Choice::Auto};
+  model::OptimizerKind optimizer = model::OptimizerKind::Sgd;  ///< whose state takes memory
+  std::string time_limit = "10s";                              ///< "0": none
+};
+
+}  // namespace penstock::options

@@ -1,0 +1,29 @@
+// Parts of what `penstock plan` shows: as JSON, and as tables for people.
+//
+//   document["what_if"] = what_if_json(changes);
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/plan/plan.h"
+#include "penstock/planner/pytorch_split.h"
+#include "penstock/planner/sync_prices.h"
+#include "penstock/util/json.h"
+
+namespace penstock::tool {
+
+/// The split of a plan for torch.distributed.pipelining; its schedule lies in a file of that name
+/// beside it.
+Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
+                  const std::string& schedule_path);
+std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan);
+
+Json what_if_json(const std::vector<plan::WhatIfResult>& changes);
+
+/// The methods by which gradients may be added.
+Json sync_json(const std::vector<planner::SyncPrice>& prices);
+/// `chosen` has a mark.
+std::string sync_table(const std::vector<planner::SyncPrice>& prices, plan::GradientSync chosen);
+
+}  // namespace penstock::tool
