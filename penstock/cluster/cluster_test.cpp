@@ -23,7 +23,7 @@ Cluster two_servers() {
 }
 
 template <class Change>
-std::string refusal(Change change) {
+std::string refusal_after(Change change) {
   Cluster cluster = two_servers();
   change(cluster);
   return tests::message_of<ConfigError>([&] { validate(cluster); });
@@ -40,7 +40,7 @@ TEST(Cluster, MachinesAreUnitsOfTheMarkedLevelOrTheInnermostOfSeveral) {
   cluster.levels[1].machine = true;
   EXPECT_EQ(cluster.machine_level(), 2);
   EXPECT_EQ(local_cluster(3, 1).machine_level(), 0);
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].machine = c.levels[1].machine = true; }),
+  EXPECT_THAT(refusal_after([](Cluster& c) { c.levels[0].machine = c.levels[1].machine = true; }),
               HasSubstr("found two: 'server' inside 'rack'"));
 }
 
@@ -49,26 +49,26 @@ TEST(Cluster, DescriptionsOfMachinesMustFitThem) {
   Cluster cluster = two_servers();
   cluster.machine = machine;
   EXPECT_NO_THROW(validate(cluster));
-  EXPECT_THAT(refusal([&](Cluster& c) {
+  EXPECT_THAT(refusal_after([&](Cluster& c) {
                 c.machine = machine;
                 c.machine->switches = 8;
               }),
               HasSubstr("4 devices"));
-  EXPECT_THAT(refusal([&](Cluster& c) {
+  EXPECT_THAT(refusal_after([&](Cluster& c) {
                 c.machine = machine;
                 c.levels.pop_back();
               }),
               HasSubstr("machine = true"));
   for (const auto field :
        {&Machine::device_bytes_per_s, &Machine::switch_bytes_per_s, &Machine::cross_bytes_per_s}) {
-    EXPECT_THAT(refusal([&](Cluster& c) {
+    EXPECT_THAT(refusal_after([&](Cluster& c) {
                   c.machine = machine;
                   *c.machine.*field = 0;
                 }),
                 HasSubstr("above zero, found 0"));
   }
   for (const int card : {-2, 2}) {
-    EXPECT_THAT(refusal([&](Cluster& c) {
+    EXPECT_THAT(refusal_after([&](Cluster& c) {
                   c.machine = machine;
                   c.machine->network_card = card;
                 }),
@@ -122,71 +122,75 @@ TEST(Cluster, IsUniformWhenAllWorkersHaveTheSameSpeedAndMemory) {
 }
 
 TEST(ValidateCluster, RefusesGroupsThatOverlapOrAreOutOfOrderOrBeyondTheWorkers) {
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{0, 4, {}}, {3, 1, {}}};
               }),
               HasSubstr("overlaps the group of workers 0-3"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{4, 1, {}}, {3, 1, {}}};
               }),
               HasSubstr("comes after the group of workers 4"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{7, 2, {}}};
               }),
               HasSubstr("expected workers from 0 to 7"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{-1, 1, {}}};
               }),
               HasSubstr("expected workers from 0 to 7"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{0, 0, {}}};
               }),
               HasSubstr("count of at least 1, found 0"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{INT_MAX, INT_MAX, {}}};
               }),
               HasSubstr("expected workers from 0 to 7"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{0, 1, {"x", 0, 0.0}}};
               }),
               HasSubstr("speed above zero"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.groups = {{0, 1, {"x", -5, 1.0}}};
               }),
               HasSubstr("memory of at least 0, found -5"));
 }
 
 TEST(ValidateCluster, RefusesCpuMachinesWithoutBandwidth) {
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.cpu_machines = {4, 0};
               }),
               HasSubstr("bandwidth above zero"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.cpu_machines = {-1, 1}; }), HasSubstr("count from 0"));
+  EXPECT_THAT(refusal_after([](Cluster& c) {
+                c.cpu_machines = {-1, 1};
+              }),
+              HasSubstr("count from 0"));
   Cluster cluster = two_servers();
   cluster.cpu_machines = {4, 1};
   EXPECT_NO_THROW(validate(cluster));
 }
 
 TEST(ValidateCluster, NamesTheLevelAndTheValue) {
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels.clear(); }), HasSubstr("no level"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[1].count = 0; }),
+  EXPECT_THAT(refusal_after([](Cluster& c) { c.levels.clear(); }), HasSubstr("no level"));
+  EXPECT_THAT(refusal_after([](Cluster& c) { c.levels[1].count = 0; }),
               HasSubstr("level 1 ('rack'): expected a count of at least 1, found 0"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].bandwidth_bytes_per_s = 0; }),
+  EXPECT_THAT(refusal_after([](Cluster& c) { c.levels[0].bandwidth_bytes_per_s = 0; }),
               HasSubstr("bandwidth above zero"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].latency_ns = -1; }), HasSubstr("latency"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.device.memory_bytes = -1; }), HasSubstr("memory"));
+  EXPECT_THAT(refusal_after([](Cluster& c) { c.levels[0].latency_ns = -1; }), HasSubstr("latency"));
+  EXPECT_THAT(refusal_after([](Cluster& c) { c.device.memory_bytes = -1; }), HasSubstr("memory"));
 }
 
 TEST(ValidateCluster, RefusesSpeedsThatAreNotPositiveNumbers) {
   for (const double speed : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
-    EXPECT_THAT(refusal([&](Cluster& c) { c.device.speed = speed; }), HasSubstr("speed")) << speed;
+    EXPECT_THAT(refusal_after([&](Cluster& c) { c.device.speed = speed; }), HasSubstr("speed"))
+        << speed;
   }
 }
 
 TEST(ValidateCluster, RefusesMoreThanTenMillionWorkersEvenIfTheProductOverflows) {
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].count = 5'000'001; }),
+  EXPECT_THAT(refusal_after([](Cluster& c) { c.levels[0].count = 5'000'001; }),
               HasSubstr("10000002 workers"));
-  EXPECT_THAT(refusal([](Cluster& c) {
+  EXPECT_THAT(refusal_after([](Cluster& c) {
                 c.levels.assign(5, {"x", 1 << 30, 1, 0, false});
               }),
               HasSubstr("workers"));

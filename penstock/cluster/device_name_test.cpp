@@ -13,7 +13,7 @@ std::string names(const std::vector<DeviceName>& devices) {
   return text;
 }
 
-std::string refusal(const std::string& text, int gpus) {
+std::string expansion_refusal(const std::string& text, int gpus) {
   try {
     expand_devices(parse_device_names(text), gpus);
   } catch (const ConfigError& error) {
@@ -45,18 +45,19 @@ TEST(DeviceNames, WordsThatAreNoDeviceAreRefusedWithTheWord) {
                            "cuda:0;cuda:1", "CUDA", "cpu:0"}) {
     EXPECT_THROW(parse_device_names(text), ConfigError) << text;
   }
-  EXPECT_EQ(refusal("cpu,tpu", 1),
+  EXPECT_EQ(expansion_refusal("cpu,tpu", 1),
             "expected cpu, cuda, cuda:N or a list such as cuda:0,cuda:1, found 'tpu'");
-  EXPECT_EQ(refusal("cuda,cuda:0", 2),
+  EXPECT_EQ(expansion_refusal("cuda,cuda:0", 2),
             "'cuda,cuda:0' names all GPUs (cuda) and single ones: expected either");
 }
 
 TEST(DeviceNames, GpusThatDoNotExistAreRefused) {
-  EXPECT_EQ(refusal("cuda:2", 2),
+  EXPECT_EQ(expansion_refusal("cuda:2", 2),
             "the device cuda:2 does not exist: the GPUs are cuda:0 to cuda:1");
-  EXPECT_EQ(refusal("cuda:1", 1), "the device cuda:1 does not exist: the only GPU is cuda:0");
-  EXPECT_EQ(refusal("cuda", 0), "the device cuda does not exist: there is no GPU");
-  EXPECT_EQ(refusal("cpu", 0), "none");
+  EXPECT_EQ(expansion_refusal("cuda:1", 1),
+            "the device cuda:1 does not exist: the only GPU is cuda:0");
+  EXPECT_EQ(expansion_refusal("cuda", 0), "the device cuda does not exist: there is no GPU");
+  EXPECT_EQ(expansion_refusal("cpu", 0), "none");
 }
 
 }  // namespace

@@ -11,12 +11,12 @@ namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<FrameSource> scripted(int64_t frames) {
+std::unique_ptr<FrameSource> frames_of_script(int64_t frames) {
   return std::make_unique<ScriptedSource>(ScriptedSource::Script{.frames = frames});
 }
 
 TEST(PacedSource, FramesComeWhenTheyAreDue) {
-  PacedSource source(scripted(4), 100);
+  PacedSource source(frames_of_script(4), 100);
   EXPECT_EQ(source.frames_per_second(), 100);
   const int64_t begin_ns = steady_ns();
   Frame frame;
@@ -32,7 +32,7 @@ TEST(PacedSource, FramesComeWhenTheyAreDue) {
 }
 
 TEST(PacedSource, AFrameThatIsTakenLateWasCapturedWhenItWasDue) {
-  PacedSource source(scripted(10), 1000);
+  PacedSource source(frames_of_script(10), 1000);
   Frame frame;
   ASSERT_EQ(source.next(frame, soon()), Next::Ready);
   const int64_t start_ns = frame.captured_ns;
@@ -45,7 +45,7 @@ TEST(PacedSource, AFrameThatIsTakenLateWasCapturedWhenItWasDue) {
 }
 
 TEST(PacedSource, AFrameThatIsNotDueIsKept) {
-  PacedSource source(scripted(2), 1);
+  PacedSource source(frames_of_script(2), 1);
   Frame frame;
   ASSERT_EQ(source.next(frame, soon()), Next::Ready);
   EXPECT_EQ(source.next(frame, in_ms(5)), Next::Stalled);
@@ -93,7 +93,7 @@ TEST(PacedSource, DeliversLateFramesWhereNothingMayBeLost) {
 
 TEST(PacedSource, RefusesRatesAndLiveSources) {
   for (const double rate : {0.0, -1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_THAT(message_of<ConfigError>([&] { PacedSource(scripted(1), rate); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { PacedSource(frames_of_script(1), rate); }),
                 HasSubstr("expected a rate"));
   }
   EXPECT_THAT(message_of<ConfigError>([] {

@@ -15,7 +15,7 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-std::optional<JobEnvironment> read(const Environment& environment) {
+std::optional<JobEnvironment> read_job(const Environment& environment) {
   return job_environment([&](const char* name) -> const char* {
     const auto found = environment.find(name);
     return found == environment.end() ? nullptr : found->second.c_str();
@@ -31,9 +31,9 @@ Environment with(Environment base, const Environment& changes) {
   return base;
 }
 
-std::string refusal(const Environment& environment) {
+std::string environment_refusal(const Environment& environment) {
   try {
-    read(environment);
+    read_job(environment);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -71,22 +71,22 @@ JobEnvironment job(int rank, int ranks, int local_rank, int local_ranks, std::st
 }
 
 TEST(JobEnvironment, IsNothingWithoutALauncher) {
-  EXPECT_EQ(read({}), std::nullopt);
+  EXPECT_EQ(read_job({}), std::nullopt);
   // What people export for a launcher, and what ours leaves in a shell, is no job.
-  EXPECT_EQ(read({{"MASTER_ADDR", "n01"}, {"MASTER_PORT", "x"}, {"PENSTOCK_PORT", "x"}}),
+  EXPECT_EQ(read_job({{"MASTER_ADDR", "n01"}, {"MASTER_PORT", "x"}, {"PENSTOCK_PORT", "x"}}),
             std::nullopt);
-  EXPECT_EQ(read({{"PENSTOCK_JOB_TOKEN", "secret"}, {"PENSTOCK_RESTART", "x"}}), std::nullopt);
+  EXPECT_EQ(read_job({{"PENSTOCK_JOB_TOKEN", "secret"}, {"PENSTOCK_RESTART", "x"}}), std::nullopt);
 }
 
 TEST(JobEnvironment, ReadsTorchrun) {
-  EXPECT_EQ(read(kTorchrun), job(5, 8, 1, 4, "n01", 29500, "torchrun"));
+  EXPECT_EQ(read_job(kTorchrun), job(5, 8, 1, 4, "n01", 29500, "torchrun"));
 }
 
 TEST(JobEnvironment, ReadsPenstockLaunch) {
   JobEnvironment expected = job(5, 8, 1, 4, "n01", 29500, "penstock launch");
   expected.token = "00ff";
   expected.restart = 3;
-  EXPECT_EQ(read(with(kTorchrun, {{"PENSTOCK_RESTART", "3"}, {"PENSTOCK_JOB_TOKEN", "00ff"}})),
+  EXPECT_EQ(read_job(with(kTorchrun, {{"PENSTOCK_RESTART", "3"}, {"PENSTOCK_JOB_TOKEN", "00ff"}})),
             expected);
 }
 
@@ -95,80 +95,81 @@ TEST(JobEnvironment, TakesTheRestartsOfTorchrun) {
       with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}, {"TORCHELASTIC_RESTART_COUNT", "2"}});
   JobEnvironment expected = job(5, 8, 1, 4, "n01", 29500, "torchrun");
   expected.restart = 2;
-  EXPECT_EQ(read(restarted), expected);
+  EXPECT_EQ(read_job(restarted), expected);
   expected.restart = 4;
-  EXPECT_EQ(read(with(restarted, {{"PENSTOCK_RESTART", "4"}})), expected);
+  EXPECT_EQ(read_job(with(restarted, {{"PENSTOCK_RESTART", "4"}})), expected);
 }
 
 TEST(JobEnvironment, LeavesTheAgentsPortToTorchrun) {
   const Environment agent = with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  EXPECT_EQ(read(agent)->port, 29501);
-  EXPECT_EQ(read(with(agent, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))->port, 29500);
-  EXPECT_EQ(read(with(agent, {{"PENSTOCK_PORT", "29500"}}))->port, 29500);
-  EXPECT_EQ(read(with(agent, {{"MASTER_PORT", "65534"}}))->port, 65535);
-  EXPECT_EQ(refusal(with(agent, {{"MASTER_PORT", "65535"}})),
+  EXPECT_EQ(read_job(agent)->port, 29501);
+  EXPECT_EQ(read_job(with(agent, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))->port, 29500);
+  EXPECT_EQ(read_job(with(agent, {{"PENSTOCK_PORT", "29500"}}))->port, 29500);
+  EXPECT_EQ(read_job(with(agent, {{"MASTER_PORT", "65534"}}))->port, 65535);
+  EXPECT_EQ(environment_refusal(with(agent, {{"MASTER_PORT", "65535"}})),
             "environment variable MASTER_PORT: expected a whole number from 1 to 65534, found "
             "'65535'");
 }
 
 TEST(JobEnvironment, TakesOneRankPerMachineWithoutLocalRanks) {
-  EXPECT_EQ(read(with(kTorchrun, {{"LOCAL_RANK", "-"}, {"LOCAL_WORLD_SIZE", "-"}})),
+  EXPECT_EQ(read_job(with(kTorchrun, {{"LOCAL_RANK", "-"}, {"LOCAL_WORLD_SIZE", "-"}})),
             job(5, 8, 0, 1, "n01", 29500, "torchrun"));
 }
 
 TEST(JobEnvironment, NeedsNoAddressForOneRank) {
-  EXPECT_EQ(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
+  EXPECT_EQ(read_job({{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
             job(0, 1, 0, 1, "127.0.0.1", kDefaultPort, "torchrun"));
-  EXPECT_EQ(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PENSTOCK_PORT", "7"}})->port, 7);
+  EXPECT_EQ(read_job({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PENSTOCK_PORT", "7"}})->port, 7);
 }
 
 TEST(JobEnvironment, ReadsMpirun) {
-  EXPECT_EQ(read(kMpirun), job(2, 4, 2, 4, "127.0.0.1", kDefaultPort, "mpirun"));
-  EXPECT_EQ(read(with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                {"MASTER_ADDR", "n01"},
-                                {"MASTER_PORT", "4000"}})),
+  EXPECT_EQ(read_job(kMpirun), job(2, 4, 2, 4, "127.0.0.1", kDefaultPort, "mpirun"));
+  EXPECT_EQ(read_job(with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                    {"MASTER_ADDR", "n01"},
+                                    {"MASTER_PORT", "4000"}})),
             job(2, 4, 0, 2, "n01", 4000, "mpirun"));
-  EXPECT_EQ(read(with(kMpirun, {{"PENSTOCK_PORT", "4001"}, {"MASTER_PORT", "4000"}}))->port, 4001);
+  EXPECT_EQ(read_job(with(kMpirun, {{"PENSTOCK_PORT", "4001"}, {"MASTER_PORT", "4000"}}))->port,
+            4001);
 }
 
 TEST(JobEnvironment, AsksMpirunOfSeveralMachinesForTheAddress) {
   EXPECT_EQ(
-      refusal(with(kMpirun,
-                   {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})),
+      environment_refusal(with(
+          kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})),
       "environment variable MASTER_ADDR is missing: mpirun put 2 of the 4 ranks on this machine, "
       "and the others need the address of rank 0: start it with -x MASTER_ADDR=...");
 }
 
 TEST(JobEnvironment, ReadsSrun) {
-  EXPECT_EQ(read(kSrun), job(5, 7, 1, 2, "node07", kDefaultPort, "srun"));
-  EXPECT_EQ(read(with(kSrun, {{"MASTER_ADDR", "n01"}, {"MASTER_PORT", "4000"}})),
+  EXPECT_EQ(read_job(kSrun), job(5, 7, 1, 2, "node07", kDefaultPort, "srun"));
+  EXPECT_EQ(read_job(with(kSrun, {{"MASTER_ADDR", "n01"}, {"MASTER_PORT", "4000"}})),
             job(5, 7, 1, 2, "n01", 4000, "srun"));
-  EXPECT_EQ(read(with(kSrun, {{"SLURM_STEP_NODELIST", "-"}}))->address, "10.0.0.1");
+  EXPECT_EQ(read_job(with(kSrun, {{"SLURM_STEP_NODELIST", "-"}}))->address, "10.0.0.1");
 }
 
 TEST(JobEnvironment, ReadsSrunOnOneMachine) {
   const Environment one = {
       {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "3"}, {"SLURM_STEP_ID", "2"}};
   const JobEnvironment expected = job(3, 4, 3, 4, "127.0.0.1", kDefaultPort, "srun");
-  EXPECT_EQ(read(one), expected);
+  EXPECT_EQ(read_job(one), expected);
   EXPECT_EQ(
-      read(with(one, {{"SLURM_STEP_TASKS_PER_NODE", "4"}, {"SLURM_STEP_NODELIST", "node07"}})),
+      read_job(with(one, {{"SLURM_STEP_TASKS_PER_NODE", "4"}, {"SLURM_STEP_NODELIST", "node07"}})),
       expected);
 }
 
 TEST(JobEnvironment, DoesNotTakeShellsOfSlurmForRanks) {
-  EXPECT_EQ(read(with(kSrun, {{"SLURM_STEP_ID", "-"}})), std::nullopt);           // sbatch
-  EXPECT_EQ(read(with(kSrun, {{"SLURM_STEP_ID", "4294967290"}})), std::nullopt);  // salloc
-  EXPECT_EQ(read(with(kSrun, {{"SLURM_STEP_ID", "4294967291"}})), std::nullopt);  // sbatch
-  EXPECT_EQ(read(with(kSrun, {{"SLURM_NTASKS", "1"}})), std::nullopt);
-  EXPECT_EQ(read(with(kSrun, {{"SLURM_NTASKS", "-"}})), std::nullopt);
+  EXPECT_EQ(read_job(with(kSrun, {{"SLURM_STEP_ID", "-"}})), std::nullopt);           // sbatch
+  EXPECT_EQ(read_job(with(kSrun, {{"SLURM_STEP_ID", "4294967290"}})), std::nullopt);  // salloc
+  EXPECT_EQ(read_job(with(kSrun, {{"SLURM_STEP_ID", "4294967291"}})), std::nullopt);  // sbatch
+  EXPECT_EQ(read_job(with(kSrun, {{"SLURM_NTASKS", "1"}})), std::nullopt);
+  EXPECT_EQ(read_job(with(kSrun, {{"SLURM_NTASKS", "-"}})), std::nullopt);
 }
 
 TEST(JobEnvironment, PrefersTorchrunInsideOfSrun) {
   Environment both = kSrun;
   both.insert(kTorchrun.begin(), kTorchrun.end());
-  EXPECT_EQ(read(both)->launcher, "torchrun");
+  EXPECT_EQ(read_job(both)->launcher, "torchrun");
 }
 
 struct Refused {
@@ -180,7 +181,7 @@ class JobEnvironmentRefuses : public testing::TestWithParam<Refused> {};
 
 TEST(JobEnvironment, DoubtsRanksThatAnotherLauncherContradicts) {
   const auto doubt = [](const Environment& base, const Environment& changes) {
-    return read(with(base, changes))->doubt;
+    return read_job(with(base, changes))->doubt;
   };
   EXPECT_EQ(doubt(kMpirun, kTorchrun),
             "RANK=5 and WORLD_SIZE=8 make this process rank 5 of 8; OMPI_COMM_WORLD_RANK=2 and "
@@ -190,22 +191,23 @@ TEST(JobEnvironment, DoubtsRanksThatAnotherLauncherContradicts) {
   Environment same = with(kMpirun, kTorchrun);
   same["OMPI_COMM_WORLD_RANK"] = "5";
   same["OMPI_COMM_WORLD_SIZE"] = "8";
-  EXPECT_EQ(read(same)->doubt, "");
+  EXPECT_EQ(read_job(same)->doubt, "");
 }
 
 TEST(JobEnvironment, DoesNotDoubtALauncherThatAnotherOneStarted) {
   for (const char* mark : {"TORCHELASTIC_RUN_ID", "PENSTOCK_RESTART"}) {
     Environment nested = with(with(kMpirun, kSrun), kTorchrun);
     nested[mark] = "0";
-    EXPECT_EQ(read(nested)->doubt, "") << mark;
+    EXPECT_EQ(read_job(nested)->doubt, "") << mark;
   }
   // One process per machine that mpirun or srun alone started is no job of theirs.
-  EXPECT_EQ(read(with(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "1"}}), kTorchrun))->doubt, "");
-  EXPECT_EQ(read(with(with(kSrun, {{"SLURM_STEP_ID", "4294967291"}}), kTorchrun))->doubt, "");
+  EXPECT_EQ(read_job(with(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "1"}}), kTorchrun))->doubt, "");
+  EXPECT_EQ(read_job(with(with(kSrun, {{"SLURM_STEP_ID", "4294967291"}}), kTorchrun))->doubt, "");
 }
 
 TEST_P(JobEnvironmentRefuses, NamingVariableFoundAndExpected) {
-  EXPECT_EQ(refusal(GetParam().environment), "environment variable " + GetParam().message);
+  EXPECT_EQ(environment_refusal(GetParam().environment),
+            "environment variable " + GetParam().message);
 }
 
 const std::string kMachine = "expected the name or address of rank 0's machine";
@@ -298,7 +300,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(JobEnvironment, NeverShowsTheToken) {
   const std::string message =
-      refusal(with(kTorchrun, {{"PENSTOCK_JOB_TOKEN", std::string(300, 's')}}));
+      environment_refusal(with(kTorchrun, {{"PENSTOCK_JOB_TOKEN", std::string(300, 's')}}));
   EXPECT_EQ(message,
             "environment variable PENSTOCK_JOB_TOKEN: expected at most 64 bytes, found 300");
 }

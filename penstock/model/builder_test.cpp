@@ -4,18 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/model/testing_errors.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model {
 namespace {
 
 using testing::HasSubstr;
-using testing::Property;
-using testing::Throws;
-
-auto config_error(const std::string& part) {
-  return Throws<ConfigError>(Property(&ConfigError::what, HasSubstr(part)));
-}
 
 /// y = w * x, as a user would write it; shapes come from the trial run.
 class Scale : public Layer {

@@ -13,7 +13,7 @@
 namespace penstock::model {
 namespace {
 
-at::Tensor random(int64_t count, uint64_t seed) {
+at::Tensor random_floats(int64_t count, uint64_t seed) {
   return at::empty({count}, at::TensorOptions().dtype(at::kFloat))
       .normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
 }
@@ -62,13 +62,13 @@ void expect_five_steps_match(const OptimizerSpec& spec, int64_t count, Memory me
   const auto arrange = [&](at::Tensor tensor) {
     return transposed ? tensor.view({2, count / 2}).t() : tensor;
   };
-  at::Tensor weight = arrange(random(count, 1));
+  at::Tensor weight = arrange(random_floats(count, 1));
   Reference reference(spec, weight);
   Tensors state;
   for (size_t i = 0; i < optimizer->state_names().size(); ++i)
     state.push_back(arrange(at::zeros({count})));
   for (int64_t step = 1; step <= 5; ++step) {
-    const at::Tensor gradient = arrange(random(count, static_cast<uint64_t>(10 + step)));
+    const at::Tensor gradient = arrange(random_floats(count, static_cast<uint64_t>(10 + step)));
     const StepContext context{.learning_rate = 0.1 / static_cast<double>(step), .step = step};
     at::Tensor next = memory == Memory::InPlace ? weight : arrange(at::empty({count}));
     const std::vector<double> before = numbers(weight);
@@ -114,7 +114,7 @@ TEST(Optimizer, FollowsTheFormulaForTransposedTensors) {
 TEST(Optimizer, InPlaceAndOutOfPlaceGiveTheSameBits) {
   for (const OptimizerSpec& spec : specs()) {
     const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
-    at::Tensor in_place = random(4099, 1);
+    at::Tensor in_place = random_floats(4099, 1);
     const at::Tensor weight = in_place.clone();
     at::Tensor next = at::empty({4099});
     Tensors one, two;
@@ -122,8 +122,8 @@ TEST(Optimizer, InPlaceAndOutOfPlaceGiveTheSameBits) {
       one.push_back(at::zeros({4099}));
       two.push_back(at::zeros({4099}));
     }
-    optimizer->step(in_place, random(4099, 2), in_place, one, {});
-    optimizer->step(weight, random(4099, 2), next, two, {});
+    optimizer->step(in_place, random_floats(4099, 2), in_place, one, {});
+    optimizer->step(weight, random_floats(4099, 2), next, two, {});
     EXPECT_TRUE(at::equal(in_place, next));
   }
 }
@@ -132,7 +132,7 @@ TEST(Optimizer, InPlaceAndOutOfPlaceGiveTheSameBits) {
 TEST(Optimizer, NumbersDoNotDependOnTheirPlace) {
   for (const OptimizerSpec& spec : specs()) {
     const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
-    at::Tensor whole = random(1000, 1);
+    at::Tensor whole = random_floats(1000, 1);
     at::Tensor parts = whole.clone();
     Tensors state, state_of_parts;
     for (size_t i = 0; i < optimizer->state_names().size(); ++i) {
@@ -140,7 +140,7 @@ TEST(Optimizer, NumbersDoNotDependOnTheirPlace) {
       state_of_parts.push_back(at::zeros({1000}));
     }
     for (int64_t step = 1; step <= 3; ++step) {
-      const at::Tensor gradient = random(1000, static_cast<uint64_t>(10 + step));
+      const at::Tensor gradient = random_floats(1000, static_cast<uint64_t>(10 + step));
       optimizer->step(whole, gradient, whole, state, {.step = step});
       for (const auto& [begin, end] :
            {std::pair<int64_t, int64_t>{0, 501}, {501, 502}, {502, 1000}}) {
@@ -161,7 +161,7 @@ TEST(Optimizer, LeavesVersionCountersAlone) {
     for (const bool transposed : {false, true}) {
       const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
       const auto make = [&](uint64_t seed) {
-        return transposed ? random(6, seed).view({2, 3}).t() : random(6, seed);
+        return transposed ? random_floats(6, seed).view({2, 3}).t() : random_floats(6, seed);
       };
       at::Tensor weight = make(1).detach().requires_grad_();
       Tensors state;
@@ -182,7 +182,7 @@ TEST(Optimizer, TakesGradientsInAnyLayout) {
       make_optimizer({.kind = OptimizerKind::Sgd, .momentum = 0});
   const at::Tensor weight = at::zeros({2, 3});
   at::Tensor next = at::empty({2, 3});
-  const at::Tensor gradient = random(6, 1).view({3, 2}).t();
+  const at::Tensor gradient = random_floats(6, 1).view({3, 2}).t();
   optimizer->step(weight, gradient, next, {}, {.learning_rate = 1});
   EXPECT_TRUE(at::allclose(next, -gradient));
 }

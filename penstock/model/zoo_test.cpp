@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "penstock/model/testing_errors.h"
 #include "penstock/model/zoo_names.h"
 #include "penstock/util/error.h"
 
@@ -15,12 +16,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Property;
-using testing::Throws;
-
-auto config_error(const std::string& part) {
-  return Throws<ConfigError>(Property(&ConfigError::what, HasSubstr(part)));
-}
 
 std::set<std::string> state_dict_keys(const Model& model) {
   std::set<std::string> keys;

@@ -36,7 +36,7 @@ ModelGraph chain() {
 }
 
 template <class Change>
-std::string refusal(Change change) {
+std::string refusal_after(Change change) {
   Plan plan = two_stages();
   change(plan);
   return tests::message_of<ConfigError>([&] { validate(plan); });
@@ -106,7 +106,7 @@ TEST(StageOfLayer, RefusesPlansThatDoNotCoverExactlyTheModel) {
 }
 
 TEST(Plan, ALayerInTwoStagesIsRefusedWithoutTheModel) {
-  EXPECT_THAT(refusal([](Plan& p) {
+  EXPECT_THAT(refusal_after([](Plan& p) {
                 p.stages[1].layers = {"c", "a"};
               }),
               HasSubstr("layer 'a' twice: in stages 0 and 1"));
@@ -124,40 +124,45 @@ TEST(StageOfLayer, RefusesEdgesFromALaterStageAndNamesBothLayers) {
 TEST(ValidatePlan, AcceptsAGoodPlan) { EXPECT_NO_THROW(validate(two_stages())); }
 
 TEST(ValidatePlan, NamesTheStageAndTheValue) {
-  EXPECT_THAT(refusal([](Plan& p) { p.stages.clear(); }), HasSubstr("no stage"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].layers.clear(); }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages.clear(); }), HasSubstr("no stage"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[1].layers.clear(); }),
               HasSubstr("stage 1 has no layer"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].replicas = 0; }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[1].replicas = 0; }),
               HasSubstr("stage 1: expected replicas of at least 1, found 0"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].forward_ns = -1; }), HasSubstr("forward_ns"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].backward_ns = -1; }), HasSubstr("backward_ns"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].step_ns = -1; }), HasSubstr("step_ns"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].sync_ns = -1; }), HasSubstr("sync_ns"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].weight_bytes = -1; }), HasSubstr("weight_bytes"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].stash_bytes = -1; }), HasSubstr("stash_bytes"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].memory_bytes = -1; }), HasSubstr("memory_bytes"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].forward_ns = INT64_MAX; }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].forward_ns = -1; }), HasSubstr("forward_ns"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].backward_ns = -1; }),
+              HasSubstr("backward_ns"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].step_ns = -1; }), HasSubstr("step_ns"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].sync_ns = -1; }), HasSubstr("sync_ns"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].weight_bytes = -1; }),
+              HasSubstr("weight_bytes"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].stash_bytes = -1; }),
+              HasSubstr("stash_bytes"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].memory_bytes = -1; }),
+              HasSubstr("memory_bytes"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.stages[0].forward_ns = INT64_MAX; }),
               HasSubstr("beyond 64 bits"));
 }
 
 TEST(ValidatePlan, RefusesBadCounts) {
-  EXPECT_THAT(refusal([](Plan& p) { p.micro_batch_size = 0; }), HasSubstr("micro_batch_size"));
-  EXPECT_THAT(refusal([](Plan& p) { p.micro_batches = 0; }), HasSubstr("micro_batches"));
-  EXPECT_THAT(refusal([](Plan& p) { p.depth = 0; }), HasSubstr("depth"));
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.bottleneck_ns = -1; }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.micro_batch_size = 0; }),
+              HasSubstr("micro_batch_size"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.micro_batches = 0; }), HasSubstr("micro_batches"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.depth = 0; }), HasSubstr("depth"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.prediction.bottleneck_ns = -1; }),
               HasSubstr("bottleneck_ns"));
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.throughput_samples_per_s = std::nan(""); }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.prediction.throughput_samples_per_s = std::nan(""); }),
               HasSubstr("throughput"));
-  EXPECT_THAT(refusal([](Plan& p) {
+  EXPECT_THAT(refusal_after([](Plan& p) {
                 p.explanation.alternatives = {{plan::Strategy::DataParallel, "8", -1}};
               }),
               HasSubstr("'dp'"));
-  EXPECT_THAT(refusal([](Plan& p) { p.cluster.levels.clear(); }), HasSubstr("no level"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.cluster.levels.clear(); }), HasSubstr("no level"));
 }
 
 TEST(ValidatePlan, RefusesPlacesThatOverlapOrLieOutside) {
   const auto placed = [](int first, int second) {
-    return refusal([&](Plan& p) {
+    return refusal_after([&](Plan& p) {
       p.stages[0].first_worker = first;
       p.stages[1].first_worker = second;
     });
@@ -173,20 +178,21 @@ TEST(ValidatePlan, RefusesPlacesThatOverlapOrLieOutside) {
 }
 
 TEST(ValidatePlan, RefusesPromisesThatCannotBe) {
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.idle_share = std::nan(""); }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.prediction.idle_share = std::nan(""); }),
               HasSubstr("idle_share"));
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.latency_ns = -1; }), HasSubstr("latency_ns"));
-  EXPECT_THAT(refusal([](Plan& p) {
+  EXPECT_THAT(refusal_after([](Plan& p) { p.prediction.latency_ns = -1; }),
+              HasSubstr("latency_ns"));
+  EXPECT_THAT(refusal_after([](Plan& p) {
                 p.prediction.bytes_per_sample = {1, 2};
               }),
               HasSubstr("bytes_per_sample"));
-  EXPECT_THAT(refusal([](Plan& p) { p.prediction.bytes_per_sample = {HUGE_VAL}; }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.prediction.bytes_per_sample = {HUGE_VAL}; }),
               HasSubstr("bytes_per_sample"));
-  EXPECT_THAT(refusal([](Plan& p) { p.explanation.optimality_gap = HUGE_VAL; }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.explanation.optimality_gap = HUGE_VAL; }),
               HasSubstr("optimality_gap"));
-  EXPECT_THAT(refusal([](Plan& p) { p.optimizer_state_per_weight = -1; }),
+  EXPECT_THAT(refusal_after([](Plan& p) { p.optimizer_state_per_weight = -1; }),
               HasSubstr("optimizer_state_per_weight"));
-  EXPECT_THAT(refusal([](Plan& p) {
+  EXPECT_THAT(refusal_after([](Plan& p) {
                 p.sync = plan::GradientSync::Asynchronous;
                 p.gradient_precision = FloatType::Float16;
               }),
@@ -194,10 +200,10 @@ TEST(ValidatePlan, RefusesPromisesThatCannotBe) {
 }
 
 TEST(ValidatePlan, RefusesLinksOutOfRangeOrBackwards) {
-  EXPECT_THAT(refusal([](Plan& p) { p.links[0].to = StageId{2}; }), HasSubstr("2 stages"));
-  EXPECT_THAT(refusal([](Plan& p) { p.links[0].from = StageId{1}; }), HasSubstr("later one"));
-  EXPECT_THAT(refusal([](Plan& p) { p.links[0].from = StageId{-1}; }), HasSubstr("link 0"));
-  EXPECT_THAT(refusal([](Plan& p) { p.links[0].bytes = -1; }), HasSubstr("bytes"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.links[0].to = StageId{2}; }), HasSubstr("2 stages"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.links[0].from = StageId{1}; }), HasSubstr("later one"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.links[0].from = StageId{-1}; }), HasSubstr("link 0"));
+  EXPECT_THAT(refusal_after([](Plan& p) { p.links[0].bytes = -1; }), HasSubstr("bytes"));
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(std::optional<Strategy> choice, std::optional<int64_t> chunks,
-                    std::optional<int64_t> slack) {
+std::string options_refusal(std::optional<Strategy> choice, std::optional<int64_t> chunks,
+                            std::optional<int64_t> slack) {
   try {
     check_schedule_options(choice, chunks, slack);
   } catch (const ConfigError& error) {
@@ -100,18 +100,19 @@ TEST(Strategies, KeepAHalfAndAThirdOfWhatZbVKeeps) {
 }
 
 TEST(ScheduleOptions, AreCheckedForEveryCommandAlike) {
-  EXPECT_EQ(refusal(std::nullopt, 4, 3), "");
-  EXPECT_EQ(refusal(Strategy::Interleaved, 2, std::nullopt), "");
-  EXPECT_EQ(refusal(Strategy::ZbV, 2, std::nullopt), "");
-  EXPECT_EQ(refusal(Strategy::EagerOneFOneB, std::nullopt, 0), "");
-  EXPECT_THAT(refusal(Strategy::Interleaved, 1, std::nullopt),
+  EXPECT_EQ(options_refusal(std::nullopt, 4, 3), "");
+  EXPECT_EQ(options_refusal(Strategy::Interleaved, 2, std::nullopt), "");
+  EXPECT_EQ(options_refusal(Strategy::ZbV, 2, std::nullopt), "");
+  EXPECT_EQ(options_refusal(Strategy::EagerOneFOneB, std::nullopt, 0), "");
+  EXPECT_THAT(options_refusal(Strategy::Interleaved, 1, std::nullopt),
               HasSubstr("--chunks must lie between 2 and 1000, found 1"));
-  EXPECT_THAT(refusal(std::nullopt, 1'000'000'000, std::nullopt), HasSubstr("--chunks must lie"));
-  EXPECT_EQ(refusal(Strategy::ZbV, 3, std::nullopt),
+  EXPECT_THAT(options_refusal(std::nullopt, 1'000'000'000, std::nullopt),
+              HasSubstr("--chunks must lie"));
+  EXPECT_EQ(options_refusal(Strategy::ZbV, 3, std::nullopt),
             "only strategy interleaved, interleaved-zb has a choice of chunks, found 3 for zb-v");
-  EXPECT_EQ(refusal(Strategy::OneFOneB, std::nullopt, 1),
+  EXPECT_EQ(options_refusal(Strategy::OneFOneB, std::nullopt, 1),
             "only strategy eager-1f1b has slack, found 1 for 1f1b");
-  EXPECT_THAT(refusal(std::nullopt, std::nullopt, -1), HasSubstr("--slack must lie"));
+  EXPECT_THAT(options_refusal(std::nullopt, std::nullopt, -1), HasSubstr("--slack must lie"));
 }
 
 }  // namespace penstock::plan

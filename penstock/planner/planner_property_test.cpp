@@ -22,7 +22,7 @@ namespace {
 using testing_graphs::between;
 using testing_graphs::random_profile;
 
-cluster::Cluster random_cluster(Rng& rng, int most_workers) {
+cluster::Cluster two_level_cluster(Rng& rng, int most_workers) {
   cluster::Cluster cluster = testing_graphs::flat_cluster(
       static_cast<int>(between(rng, 1, most_workers)), between(rng, 1, 20) * 100'000'000,
       between(rng, 0, 5), rng.below(4) == 0);
@@ -105,7 +105,7 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
   for (uint64_t seed = 0; seed < 1'500; ++seed) {
     Rng rng(seed);
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 4)), 0.2);
-    const cluster::Cluster cluster = random_cluster(rng, 4);
+    const cluster::Cluster cluster = two_level_cluster(rng, 4);
     PlanOptions options = random_options(rng);
     options.strategy = plan::Strategy::OneFOneB;
     // "penstock" prices the finished plan with its real step; a given one is the same in the
@@ -208,7 +208,7 @@ TEST(PlannerProperty, MemoryLimitsHoldWithGradientGroups) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Rng rng(seed);
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 6)), 0.2);
-    const cluster::Cluster cluster = random_cluster(rng, 5);
+    const cluster::Cluster cluster = two_level_cluster(rng, 5);
     PlanOptions options = random_options(rng);
     options.strategy = rng.below(2) == 0 ? plan::Strategy::OneFOneBFlush : plan::Strategy::OneFOneB;
     options.micro_batches = between(rng, 1, 80);
@@ -239,7 +239,7 @@ TEST(PlannerProperty, MemoryLimitsHoldAndReasonsAreRight) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
     Rng rng(seed);
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 6)), 0.2);
-    cluster::Cluster cluster = random_cluster(rng, 5);
+    cluster::Cluster cluster = two_level_cluster(rng, 5);
     PlanOptions options = random_options(rng);
     may_move_to_host(rng, cluster, options);
     options.memory_limit_bytes = between(rng, 50, 700);
@@ -276,7 +276,7 @@ TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 7)), 0.2);
-    const cluster::Cluster cluster = random_cluster(rng, 6);
+    const cluster::Cluster cluster = two_level_cluster(rng, 6);
     PlanOptions options;
     options.compare = true;
     if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 200, 900);
@@ -308,7 +308,7 @@ TEST(PlannerProperty, AnythingIsAPlanOrAConfigError) {
       if (rng.below(3) == 0) cost.forward_ns = amounts[rng.below(3)];
       if (rng.below(3) == 0) cost.stash_bytes = amounts[rng.below(5)];
     }
-    cluster::Cluster cluster = random_cluster(rng, 4);
+    cluster::Cluster cluster = two_level_cluster(rng, 4);
     if (rng.below(3) == 0) cluster.levels[0].bandwidth_bytes_per_s = amounts[1 + rng.below(4)];
     if (rng.below(3) == 0) cluster.levels[0].latency_ns = amounts[rng.below(5)];
     if (rng.below(10) == 0) cluster.levels[0].count = static_cast<int>(between(rng, 1, 1'100'000));

@@ -17,11 +17,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing_graphs::chain;
 using testing_graphs::flat_cluster;
-
-// VGG-16 in small: computation first, weights last. Times in us so that rounding does not matter.
-profile::Profile vgg_like() {
-  return chain({400'000, 400'000, 30'000}, {1000, 1000, 1'000'000}, {10'000, 10'000, 100});
-}
+using testing_graphs::two_servers;
+using testing_graphs::vgg_like;
 
 plan::Plan made(const profile::Profile& profile, const cluster::Cluster& cluster,
                 const PlanOptions& options = {}) {
@@ -423,14 +420,6 @@ TEST(Planner, ExtremeInputGivesAPlanOrAConfigError) {
   options = {};
   options.micro_batches = -1;
   EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), options), HasSubstr("found -1"));
-}
-
-// Two servers of two, ten times slower between them than inside.
-cluster::Cluster two_servers() {
-  cluster::Cluster cluster = flat_cluster(2, 10'000'000'000);
-  cluster.levels.push_back(
-      {.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 10});
-  return cluster;
 }
 
 TEST(Planner, StagesHavePlacesAndPayForTheLevelsTheyReach) {

@@ -32,8 +32,8 @@ profile::Profile named(const std::vector<std::string>& names) {
   return profile;
 }
 
-plan::Plan planned(const profile::Profile& profile, int workers,
-                   plan::Strategy strategy = plan::Strategy::GPipe) {
+plan::Plan line_plan(const profile::Profile& profile, int workers,
+                     plan::Strategy strategy = plan::Strategy::GPipe) {
   PlanOptions options;
   options.strategy = strategy;
   options.straight = true;
@@ -42,7 +42,7 @@ plan::Plan planned(const profile::Profile& profile, int workers,
 }
 
 PytorchSplit split_of(const profile::Profile& profile, int workers) {
-  return pytorch_split(planned(profile, workers), profile,
+  return pytorch_split(line_plan(profile, workers), profile,
                        flat_cluster(workers, 1'000'000'000'000));
 }
 
@@ -59,7 +59,7 @@ TEST(PytorchSplit, KeepsCutsBeforeModules) {
   EXPECT_EQ(split.cuts[0].module, "c");
   EXPECT_EQ(split.cuts[0].moved, 0);
   EXPECT_EQ(split.plan.prediction.throughput_samples_per_s,
-            planned(profile, 2).prediction.throughput_samples_per_s);
+            line_plan(profile, 2).prediction.throughput_samples_per_s);
 }
 
 TEST(PytorchSplit, MovesOthersToTheNearestModule) {
@@ -72,7 +72,7 @@ TEST(PytorchSplit, MovesOthersToTheNearestModule) {
   EXPECT_EQ(split.cuts[0].moved, -1);
   EXPECT_EQ(split.plan.stages[0].layers, (std::vector<std::string>{"block.norm", "block.up"}));
   EXPECT_LT(split.plan.prediction.throughput_samples_per_s,
-            planned(profile, 2).prediction.throughput_samples_per_s);
+            line_plan(profile, 2).prediction.throughput_samples_per_s);
 }
 
 TEST(PytorchSplit, CutsStayApart) {
@@ -93,13 +93,13 @@ TEST(PytorchSplit, RefusesWhatPyTorchHasNot) {
     return std::string("nothing was refused");
   };
   const profile::Profile profile = named({"a", "b", "c", "d"});
-  EXPECT_THAT(refusal(planned(profile, 2, plan::Strategy::OneFOneB), profile),
+  EXPECT_THAT(refusal(line_plan(profile, 2, plan::Strategy::OneFOneB), profile),
               HasSubstr("synchronous schedules only"));
-  plan::Plan replicated = planned(profile, 2);
+  plan::Plan replicated = line_plan(profile, 2);
   replicated.stages[0].replicas = 2;
   EXPECT_THAT(refusal(replicated, profile), HasSubstr("no replicas"));
   const profile::Profile whole = named({"a", "a-x", "a-y", "a-z"});
-  EXPECT_THAT(refusal(planned(whole, 2), whole), HasSubstr("the model has 0 of them"));
+  EXPECT_THAT(refusal(line_plan(whole, 2), whole), HasSubstr("the model has 0 of them"));
 }
 
 }  // namespace

@@ -16,19 +16,13 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing_graphs::chain;
 using testing_graphs::flat_cluster;
+using testing_graphs::two_servers;
 
 /// Nearly all weights are in the last layer.
 profile::Profile heavy() { return chain({400'000, 30'000}, {300'000, 8'000'000}, {10'000, 100}); }
 
-cluster::Cluster two_servers() {
-  cluster::Cluster cluster = flat_cluster(2, 10'000'000'000);
-  cluster.levels.push_back(
-      {.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 10});
-  return cluster;
-}
-
-plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& sync,
-                         const std::string& precision = "float32") {
+plan::Plan summed_by(const cluster::Cluster& cluster, const std::string& sync,
+                     const std::string& precision = "float32") {
   PlanOptions options;
   options.strategy = plan::Strategy::DataParallel;
   options.sync = plan::parse_sync_choice(sync);
@@ -37,33 +31,32 @@ plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& syn
 }
 
 TEST(SyncPrices, AutoTakesAnotherMethodOnlyWhereItIsFaster) {
-  EXPECT_EQ(data_parallel(flat_cluster(4, 1'000'000'000), "auto").sync,
-            plan::GradientSync::Ordered);
+  EXPECT_EQ(summed_by(flat_cluster(4, 1'000'000'000), "auto").sync, plan::GradientSync::Ordered);
   // Two replicas in each of two servers: out of a server ordered sends 2 W, a ring 1.5 W, and
   // hierarchical W.
-  const plan::Plan hierarchical = data_parallel(two_servers(), "auto");
+  const plan::Plan hierarchical = summed_by(two_servers(), "auto");
   EXPECT_EQ(hierarchical.sync, plan::GradientSync::Hierarchical);
   EXPECT_THAT(hierarchical.explanation.notes, Contains(HasSubstr("inside each machine first")));
-  const plan::Plan ring = data_parallel(two_servers(), "ring");
+  const plan::Plan ring = summed_by(two_servers(), "ring");
   EXPECT_GT(hierarchical.prediction.throughput_samples_per_s,
             ring.prediction.throughput_samples_per_s);
   EXPECT_GT(ring.prediction.throughput_samples_per_s,
-            data_parallel(two_servers(), "ordered").prediction.throughput_samples_per_s);
+            summed_by(two_servers(), "ordered").prediction.throughput_samples_per_s);
   // Where machines hold one worker each it is no method of its own, and a ring is fastest.
   cluster::Cluster alone = two_servers();
   alone.levels.insert(alone.levels.begin(), {.name = "machine", .machine = true});
-  const plan::Plan around = data_parallel(alone, "auto");
+  const plan::Plan around = summed_by(alone, "auto");
   EXPECT_EQ(around.sync, plan::GradientSync::Ring);
   EXPECT_THAT(around.explanation.notes, Contains(HasSubstr("around a ring")));
 }
 
 TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {
   const cluster::Cluster cluster = two_servers();
-  const plan::Plan plan = data_parallel(cluster, "ordered");
+  const plan::Plan plan = summed_by(cluster, "ordered");
   const std::vector<SyncPrice> prices = sync_prices(heavy(), cluster, plan, false);
   ASSERT_EQ(prices.size(), 3U);
   for (const SyncPrice& price : prices) {
-    const plan::Plan other = data_parallel(cluster, std::string(to_string(price.sync)));
+    const plan::Plan other = summed_by(cluster, std::string(to_string(price.sync)));
     EXPECT_DOUBLE_EQ(price.throughput_samples_per_s, other.prediction.throughput_samples_per_s);
     EXPECT_EQ(price.sync_ns, other.stages[0].sync_ns);
     EXPECT_LT(price.wait_ns, price.sync_ns);
@@ -74,7 +67,7 @@ TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {
 TEST(SyncPrices, ArePricesInThePrecisionOfThePlan) {
   const cluster::Cluster cluster = two_servers();
   const auto prices_in = [&](const char* precision) {
-    return sync_prices(heavy(), cluster, data_parallel(cluster, "ordered", precision), false);
+    return sync_prices(heavy(), cluster, summed_by(cluster, "ordered", precision), false);
   };
   const std::vector<SyncPrice> wide = prices_in("float32");
   const std::vector<SyncPrice> half = prices_in("bfloat16");
@@ -84,15 +77,15 @@ TEST(SyncPrices, ArePricesInThePrecisionOfThePlan) {
     EXPECT_GT(half[i].throughput_samples_per_s, wide[i].throughput_samples_per_s);
     EXPECT_LT(half[i].wait_ns, wide[i].wait_ns);
   }
-  EXPECT_THROW(data_parallel(cluster, "ordered", "float64"), ConfigError);
-  EXPECT_THROW(data_parallel(cluster, "asynchronous", "float16"), ConfigError);
-  EXPECT_EQ(data_parallel(cluster, "auto", "float16").gradient_precision, FloatType::Float16);
+  EXPECT_THROW(summed_by(cluster, "ordered", "float64"), ConfigError);
+  EXPECT_THROW(summed_by(cluster, "asynchronous", "float16"), ConfigError);
+  EXPECT_EQ(summed_by(cluster, "auto", "float16").gradient_precision, FloatType::Float16);
 }
 
 TEST(SyncPrices, SayHowMachinesAddWhereTheyAreDescribed) {
   cluster::Cluster cluster = two_servers();
   EXPECT_EQ(distinct_syncs(cluster).back(), GradientSync::Hierarchical);
-  const plan::Plan plan = data_parallel(cluster, "ordered");
+  const plan::Plan plan = summed_by(cluster, "ordered");
   EXPECT_FALSE(sync_prices(heavy(), cluster, plan, false).back().inside);
   cluster.machine = {.switches = 2,
                      .device_bytes_per_s = 10'000'000'000,
@@ -113,7 +106,7 @@ TEST(SyncPrices, SayHowMachinesAddWhereTheyAreDescribed) {
 TEST(SyncPrices, ThePlansOwnMethodIsNeverLeftOut) {
   for (const auto& cluster : {two_servers(), flat_cluster(4, 1'000'000'000)}) {
     for (const GradientSync sync : plan::kGradientSyncs) {
-      const plan::Plan plan = data_parallel(cluster, std::string(to_string(sync)));
+      const plan::Plan plan = summed_by(cluster, std::string(to_string(sync)));
       std::vector<GradientSync> syncs;
       for (const SyncPrice& price : sync_prices(heavy(), cluster, plan, false))
         syncs.push_back(price.sync);
@@ -126,11 +119,11 @@ TEST(SyncPrices, ThePlansOwnMethodIsNeverLeftOut) {
 TEST(SyncPrices, ServersAddTheirMethodsAndThreadsHaveNone) {
   cluster::Cluster served = flat_cluster(4, 1'000'000'000);
   served.cpu_machines = {.count = 4, .bandwidth_bytes_per_s = 1'000'000'000};
-  const auto prices = sync_prices(heavy(), served, data_parallel(served, "ordered"), false);
+  const auto prices = sync_prices(heavy(), served, summed_by(served, "ordered"), false);
   ASSERT_EQ(prices.size(), 4U);
   EXPECT_LT(prices[3].sync_ns, prices[0].sync_ns);  // W/B and 1.5 W/B
   const cluster::Cluster threads = flat_cluster(4, 1'000'000'000, 0, true);
-  EXPECT_TRUE(sync_prices(heavy(), threads, data_parallel(threads, "ordered"), false).empty());
+  EXPECT_TRUE(sync_prices(heavy(), threads, summed_by(threads, "ordered"), false).empty());
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using cluster::Cluster;
 
-profile::Profile chain(int layers) {
+profile::Profile uneven_chain(int layers) {
   profile::Profile profile;
   profile.model = "chain";
   profile.batch_size = 8;
@@ -39,7 +39,7 @@ Cluster flat(int workers) {
   return cluster;
 }
 
-Cluster servers() {
+Cluster two_servers_of_two() {
   Cluster cluster;
   cluster.levels = {{"server", 2, 10'000'000'000, 5'000, false},
                     {"rack", 2, 1'000'000'000, 20'000, false}};
@@ -47,14 +47,14 @@ Cluster servers() {
 }
 
 std::vector<plan::WhatIfResult> answers(const Cluster& cluster, const PlanOptions& options = {}) {
-  const profile::Profile profile = chain(6);
+  const profile::Profile profile = uneven_chain(6);
   const PlanResult result = make_plan(profile, cluster, options);
   if (!result.plan) throw ConfigError(result.reason);
   return what_if(profile, cluster, options, *result.plan);
 }
 
-const plan::WhatIfResult* find(const std::vector<plan::WhatIfResult>& answers,
-                               std::string_view change) {
+const plan::WhatIfResult* find_answer(const std::vector<plan::WhatIfResult>& answers,
+                                      std::string_view change) {
   const auto found = std::find_if(answers.begin(), answers.end(),
                                   [&](const plan::WhatIfResult& a) { return a.change == change; });
   return found == answers.end() ? nullptr : &*found;
@@ -74,7 +74,7 @@ TEST(WhatIf, AsksOfAFlatClusterForWorkersBandwidthLatencyMemoryAndSpeed) {
   std::vector<std::string> asked = names(answers(flat(3), options));
   ASSERT_EQ(asked.size(), 7u);
   int64_t used = 0;
-  const PlanResult result = make_plan(chain(6), flat(3), options);
+  const PlanResult result = make_plan(uneven_chain(6), flat(3), options);
   ASSERT_TRUE(result.plan);
   for (const plan::Stage& stage : result.plan->stages) used = std::max(used, stage.memory_bytes);
   EXPECT_EQ(asked[4], "half the memory it uses (" + format_bytes(used / 2) + ")");
@@ -87,7 +87,7 @@ TEST(WhatIf, AsksOfAFlatClusterForWorkersBandwidthLatencyMemoryAndSpeed) {
 }
 
 TEST(WhatIf, AsksForServersAndForEachLevelsBandwidthWhereThereAreLevels) {
-  const std::vector<std::string> asked = names(answers(servers()));
+  const std::vector<std::string> asked = names(answers(two_servers_of_two()));
   for (const char* change :
        {"one more server", "one server fewer", "one more worker in each server",
         "one worker fewer in each server", "twice the bandwidth of level server",
@@ -98,7 +98,7 @@ TEST(WhatIf, AsksForServersAndForEachLevelsBandwidthWhereThereAreLevels) {
 }
 
 TEST(WhatIf, KeepsTheSameNumberOfWorkersBehindEachSwitch) {
-  Cluster cluster = servers();
+  Cluster cluster = two_servers_of_two();
   cluster.levels[0].count = 4;
   cluster.levels[0].machine = true;
   cluster.machine = {.switches = 2,
@@ -108,29 +108,29 @@ TEST(WhatIf, KeepsTheSameNumberOfWorkersBehindEachSwitch) {
   const std::vector<plan::WhatIfResult> all = answers(cluster);
   for (const char* change : {"one more server", "one server fewer", "2 more workers in each server",
                              "2 workers fewer in each server"}) {
-    ASSERT_NE(find(all, change), nullptr) << change;
-    EXPECT_TRUE(find(all, change)->feasible) << find(all, change)->reason;
+    ASSERT_NE(find_answer(all, change), nullptr) << change;
+    EXPECT_TRUE(find_answer(all, change)->feasible) << find_answer(all, change)->reason;
   }
   // One machine alone, and its links with it.
   cluster.levels.pop_back();
   const std::vector<plan::WhatIfResult> one = answers(cluster);
-  ASSERT_NE(find(one, "2 more workers"), nullptr);
-  EXPECT_TRUE(find(one, "2 more workers")->feasible);
-  ASSERT_NE(find(one, "2 workers fewer"), nullptr);
+  ASSERT_NE(find_answer(one, "2 more workers"), nullptr);
+  EXPECT_TRUE(find_answer(one, "2 more workers")->feasible);
+  ASSERT_NE(find_answer(one, "2 workers fewer"), nullptr);
   PlanOptions options;
   options.strategy = plan::Strategy::DataParallel;
   options.sync = plan::GradientSync::Hierarchical;
-  const plan::WhatIfResult faster = *find(answers(cluster, options), "twice the bandwidth");
+  const plan::WhatIfResult faster = *find_answer(answers(cluster, options), "twice the bandwidth");
   EXPECT_GT(faster.speedup, 1.001);
 }
 
 TEST(WhatIf, EachAnswerIsThePlanForTheChangedCluster) {
   const std::vector<plan::WhatIfResult> all = answers(flat(3));
-  const profile::Profile profile = chain(6);
+  const profile::Profile profile = uneven_chain(6);
   const PlanResult before = make_plan(profile, flat(3), {});
   const PlanResult after = make_plan(profile, flat(4), {});
   ASSERT_TRUE(before.plan && after.plan);
-  const plan::WhatIfResult* more = find(all, "one more worker");
+  const plan::WhatIfResult* more = find_answer(all, "one more worker");
   ASSERT_NE(more, nullptr);
   EXPECT_TRUE(more->feasible);
   EXPECT_EQ(more->config, after.plan->config());
@@ -142,21 +142,21 @@ TEST(WhatIf, EachAnswerIsThePlanForTheChangedCluster) {
 
 TEST(WhatIf, DoubleSpeedOfTheWorkersHelpsAndOneFewerDoesNot) {
   const std::vector<plan::WhatIfResult> all = answers(flat(3));
-  EXPECT_GT(find(all, "every worker twice as fast")->speedup, 1.2);
-  EXPECT_LE(find(all, "one worker fewer")->speedup, 1.0001);
+  EXPECT_GT(find_answer(all, "every worker twice as fast")->speedup, 1.2);
+  EXPECT_LE(find_answer(all, "one worker fewer")->speedup, 1.0001);
 }
 
 TEST(WhatIf, MemoryChangesTheLimitOfWhoeverSetIt) {
   PlanOptions options;
   options.memory_limit_bytes = 1'000'000'000;
   const std::vector<plan::WhatIfResult> by_option = answers(flat(2), options);
-  EXPECT_NE(find(by_option, "half the memory (500 MB per worker)"), nullptr);
-  EXPECT_NE(find(by_option, "twice the memory (2.00 GB per worker)"), nullptr);
+  EXPECT_NE(find_answer(by_option, "half the memory (500 MB per worker)"), nullptr);
+  EXPECT_NE(find_answer(by_option, "twice the memory (2.00 GB per worker)"), nullptr);
   Cluster cluster = flat(2);
   cluster.device.memory_bytes = 800'000'000;
   const std::vector<plan::WhatIfResult> by_device = answers(cluster);
-  EXPECT_NE(find(by_device, "half the memory (400 MB per worker)"), nullptr);
-  EXPECT_NE(find(by_device, "twice the memory (1.60 GB per worker)"), nullptr);
+  EXPECT_NE(find_answer(by_device, "half the memory (400 MB per worker)"), nullptr);
+  EXPECT_NE(find_answer(by_device, "twice the memory (1.60 GB per worker)"), nullptr);
 }
 
 TEST(WhatIf, AnInfeasibleChangeSaysWhy) {
@@ -170,20 +170,21 @@ TEST(WhatIf, AnInfeasibleChangeSaysWhy) {
   EXPECT_FALSE(half->feasible);
   EXPECT_NE(half->reason.find("layer"), std::string::npos) << half->reason;
   EXPECT_EQ(half->throughput_samples_per_s, 0);
-  EXPECT_EQ(find(all, "one worker fewer"), nullptr);
+  EXPECT_EQ(find_answer(all, "one worker fewer"), nullptr);
 }
 
 TEST(WhatIf, UnequalDevicesKeepTheirPlaces) {
-  Cluster cluster = servers();
+  Cluster cluster = two_servers_of_two();
   cluster.groups = {{.first = 2, .count = 2, .device = {"old", 0, 0.5}}};
   const std::vector<plan::WhatIfResult> all = answers(cluster);
-  EXPECT_NE(find(all, "one server fewer"), nullptr);
-  EXPECT_TRUE(find(all, "one server fewer")->feasible) << find(all, "one server fewer")->reason;
-  EXPECT_EQ(find(all, "one more worker in each server"), nullptr);
+  EXPECT_NE(find_answer(all, "one server fewer"), nullptr);
+  EXPECT_TRUE(find_answer(all, "one server fewer")->feasible)
+      << find_answer(all, "one server fewer")->reason;
+  EXPECT_EQ(find_answer(all, "one more worker in each server"), nullptr);
 }
 
 TEST(WhatIf, ReportsProgressAndRefusesABrokenCluster) {
-  const profile::Profile profile = chain(3);
+  const profile::Profile profile = uneven_chain(3);
   const PlanResult result = make_plan(profile, flat(2), {});
   ASSERT_TRUE(result.plan);
   std::vector<int> seen;

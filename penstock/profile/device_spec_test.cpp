@@ -18,7 +18,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string refusal(const std::string& text) {
+std::string device_refusal(const std::string& text) {
   try {
     parse_device(text, "d.toml");
   } catch (const ParseError& error) {
@@ -98,28 +98,34 @@ TEST(DeviceSpec, MissingKeysHaveTheirDefaults) {
 
 TEST(DeviceSpec, RefusalsNameLineAndKey) {
   const std::string least = kLeast;
-  EXPECT_THAT(refusal("name = \"x\"\nbandwidth = \"1GB/s\"\n"), HasSubstr("'flops' is missing"));
-  EXPECT_THAT(refusal(least + "memori = 3\n"), AllOf(StartsWith("d.toml:4:"), HasSubstr("memori"),
-                                                     HasSubstr("half_speed_products")));
-  EXPECT_THAT(refusal("name = \"x\"\nflops = \"1TB/s\"\nbandwidth = \"1GB/s\"\n"),
+  EXPECT_THAT(device_refusal("name = \"x\"\nbandwidth = \"1GB/s\"\n"),
+              HasSubstr("'flops' is missing"));
+  EXPECT_THAT(
+      device_refusal(least + "memori = 3\n"),
+      AllOf(StartsWith("d.toml:4:"), HasSubstr("memori"), HasSubstr("half_speed_products")));
+  EXPECT_THAT(device_refusal("name = \"x\"\nflops = \"1TB/s\"\nbandwidth = \"1GB/s\"\n"),
               AllOf(StartsWith("d.toml:2:"), HasSubstr("'1TB/s'")));
-  EXPECT_THAT(refusal("name = \"x\"\nflops = 0\nbandwidth = \"1GB/s\"\n"), StartsWith("d.toml:2:"));
-  EXPECT_THAT(refusal("name = \"x\"\nflops = -5\nbandwidth = \"1GB/s\"\n"),
+  EXPECT_THAT(device_refusal("name = \"x\"\nflops = 0\nbandwidth = \"1GB/s\"\n"),
               StartsWith("d.toml:2:"));
-  EXPECT_THAT(refusal("name = \"x\"\nflops = 1.5\nbandwidth = \"1GB/s\"\n"), HasSubstr("flops"));
-  EXPECT_THAT(refusal("name = \"\"\nflops = 1\nbandwidth = 1\n"), HasSubstr("name of 1 to"));
-  EXPECT_THAT(refusal(least + "[efficiency]\nmemory = 0\n"), HasSubstr("efficiency.memory"));
-  EXPECT_THAT(refusal(least + "[efficiency]\nmatmul = 1.01\n"), HasSubstr("efficiency.matmul"));
-  EXPECT_THAT(refusal(least + "[efficiency]\nconvolution = nan\n"),
+  EXPECT_THAT(device_refusal("name = \"x\"\nflops = -5\nbandwidth = \"1GB/s\"\n"),
+              StartsWith("d.toml:2:"));
+  EXPECT_THAT(device_refusal("name = \"x\"\nflops = 1.5\nbandwidth = \"1GB/s\"\n"),
+              HasSubstr("flops"));
+  EXPECT_THAT(device_refusal("name = \"\"\nflops = 1\nbandwidth = 1\n"), HasSubstr("name of 1 to"));
+  EXPECT_THAT(device_refusal(least + "[efficiency]\nmemory = 0\n"), HasSubstr("efficiency.memory"));
+  EXPECT_THAT(device_refusal(least + "[efficiency]\nmatmul = 1.01\n"),
+              HasSubstr("efficiency.matmul"));
+  EXPECT_THAT(device_refusal(least + "[efficiency]\nconvolution = nan\n"),
               HasSubstr("efficiency.convolution"));
-  EXPECT_THAT(refusal(least + "[efficiency]\nspeed = 1\n"),
+  EXPECT_THAT(device_refusal(least + "[efficiency]\nspeed = 1\n"),
               AllOf(StartsWith("d.toml:5:"), HasSubstr("efficiency: unknown key 'speed'")));
-  EXPECT_THAT(refusal(least + "efficiency = 3\n"), HasSubstr("[efficiency]"));
-  EXPECT_THAT(refusal(least + "half_speed_products = -1\n"), HasSubstr("half_speed_products"));
-  EXPECT_THAT(refusal(least + "winograd = \"yes\"\n"), HasSubstr("true or false"));
-  EXPECT_THAT(refusal("name = \n"), HasSubstr("not valid TOML"));
-  EXPECT_THAT(refusal(std::string(20'000, 'x')), HasSubstr("at most"));
-  EXPECT_THAT(refusal("a = " + std::string(5'000, '[')), HasSubstr("brackets"));
+  EXPECT_THAT(device_refusal(least + "efficiency = 3\n"), HasSubstr("[efficiency]"));
+  EXPECT_THAT(device_refusal(least + "half_speed_products = -1\n"),
+              HasSubstr("half_speed_products"));
+  EXPECT_THAT(device_refusal(least + "winograd = \"yes\"\n"), HasSubstr("true or false"));
+  EXPECT_THAT(device_refusal("name = \n"), HasSubstr("not valid TOML"));
+  EXPECT_THAT(device_refusal(std::string(20'000, 'x')), HasSubstr("at most"));
+  EXPECT_THAT(device_refusal("a = " + std::string(5'000, '[')), HasSubstr("brackets"));
 }
 
 RC_GTEST_PROP(DeviceSpec, TomlReadsBackAsItWas, ()) {

@@ -41,7 +41,7 @@ const std::string kGraph = node("node10", "Add", "0.000", "0.000", "64.0", "0.00
                            edge("node3", "node9") + edge("node3", "node10") +
                            edge("node9", "node10");
 
-std::string refusal(const std::string& text) {
+std::string graph_refusal(const std::string& text) {
   return tests::message_of<ParseError>([&] { parse_pipedream_graph(text, "g.txt"); });
 }
 
@@ -108,30 +108,30 @@ TEST(PipedreamGraph, NumbersInputsByTheirIds) {
 }
 
 TEST(PipedreamGraph, ErrorsNameTheLine) {
-  EXPECT_THAT(refusal(node("node1", "Input") + "rubbish\n"),
+  EXPECT_THAT(graph_refusal(node("node1", "Input") + "rubbish\n"),
               AllOf(StartsWith("g.txt:2: "), HasSubstr("'rubbish'")));
-  EXPECT_THAT(refusal(node("a", "X") + node("b", "X") + node("a", "X")),
+  EXPECT_THAT(graph_refusal(node("a", "X") + node("b", "X") + node("a", "X")),
               AllOf(StartsWith("g.txt:3: "), HasSubstr("'a'")));
-  EXPECT_THAT(refusal(node("a", "X") + edge("a", "q")),
+  EXPECT_THAT(graph_refusal(node("a", "X") + edge("a", "q")),
               AllOf(StartsWith("g.txt:2: "), HasSubstr("'q'")));
-  EXPECT_THAT(refusal(node("a", "X") + "\ta -> a\n"), StartsWith("g.txt:2: "));
-  EXPECT_THAT(refusal(node("a b", "X")), AllOf(StartsWith("g.txt:1: "), HasSubstr("'a b'")));
-  EXPECT_THAT(refusal(node("a", "Input") + node("b", "X") + edge("b", "a")),
+  EXPECT_THAT(graph_refusal(node("a", "X") + "\ta -> a\n"), StartsWith("g.txt:2: "));
+  EXPECT_THAT(graph_refusal(node("a b", "X")), AllOf(StartsWith("g.txt:1: "), HasSubstr("'a b'")));
+  EXPECT_THAT(graph_refusal(node("a", "Input") + node("b", "X") + edge("b", "a")),
               AllOf(StartsWith("g.txt:3: "), HasSubstr("'a'")));
 }
 
 TEST(PipedreamGraph, RefusesNumbersThatAreNotTimesOrSizes) {
   for (const char* number : {"nan", "inf", "-inf", "-1", "-0.5", "1e999", "1e18", "", "1.0x",
                              "0x10", "1,5", "[1; 2]", "--1", "+1"}) {
-    EXPECT_THAT(refusal(node("a", "X", number)), StartsWith("g.txt:1: ")) << number;
+    EXPECT_THAT(graph_refusal(node("a", "X", number)), StartsWith("g.txt:1: ")) << number;
   }
   for (const char* number : {"nan", "-4", "1e30", "[]", "[1; ]", "[1; nan]", "[1; -2]", "[1; 2",
                              "1]", "[[1]]", "1; 2"}) {
-    EXPECT_THAT(refusal(node("a", "X", "1", "1", number)),
+    EXPECT_THAT(graph_refusal(node("a", "X", "1", "1", number)),
                 AllOf(StartsWith("g.txt:1: "), HasSubstr("activation_size")))
         << number;
   }
-  EXPECT_THAT(refusal(node("a", "X", "1", "1", "1", "1e19")), HasSubstr("parameter_size"));
+  EXPECT_THAT(graph_refusal(node("a", "X", "1", "1", "1", "1e19")), HasSubstr("parameter_size"));
   EXPECT_EQ(
       parse_pipedream_graph(node("a", "X", "1", "1", "4e18", "-0.0"), "g").costs[0].output_bytes[0],
       4'000'000'000'000'000'000);
@@ -140,20 +140,20 @@ TEST(PipedreamGraph, RefusesNumbersThatAreNotTimesOrSizes) {
 TEST(PipedreamGraph, RefusesMissingRepeatedAndForeignFields) {
   const std::string start =
       "a -- X -- forward_compute_time=1, backward_compute_time=1, activation_size=1";
-  EXPECT_THAT(refusal(start + "\n"), HasSubstr("parameter_size"));
-  EXPECT_THAT(refusal(start + ", activation_size=1\n"), HasSubstr("expected parameter_size"));
-  EXPECT_THAT(refusal(start + ", parameter_size=1, colour=red\n"), HasSubstr("colour"));
-  EXPECT_THAT(refusal(start + ", parameter_size\n"), HasSubstr("expected parameter_size"));
-  EXPECT_THAT(refusal("forward_compute_time=1 -- forward_compute_time=1\n"),
+  EXPECT_THAT(graph_refusal(start + "\n"), HasSubstr("parameter_size"));
+  EXPECT_THAT(graph_refusal(start + ", activation_size=1\n"), HasSubstr("expected parameter_size"));
+  EXPECT_THAT(graph_refusal(start + ", parameter_size=1, colour=red\n"), HasSubstr("colour"));
+  EXPECT_THAT(graph_refusal(start + ", parameter_size\n"), HasSubstr("expected parameter_size"));
+  EXPECT_THAT(graph_refusal("forward_compute_time=1 -- forward_compute_time=1\n"),
               StartsWith("g.txt:1: "));
 }
 
 TEST(PipedreamGraph, RefusesCyclesAndFilesWithoutLayers) {
-  EXPECT_THAT(refusal(node("a", "X") + node("b", "X") + edge("a", "b") + edge("b", "a")),
+  EXPECT_THAT(graph_refusal(node("a", "X") + node("b", "X") + edge("a", "b") + edge("b", "a")),
               HasSubstr("a -> b -> a"));
-  EXPECT_THAT(refusal(""), HasSubstr("no layer"));
-  EXPECT_THAT(refusal(node("a", "Input")), HasSubstr("no layer"));
-  EXPECT_THAT(refusal(std::string("\0\xff\x1b\n", 4)),
+  EXPECT_THAT(graph_refusal(""), HasSubstr("no layer"));
+  EXPECT_THAT(graph_refusal(node("a", "Input")), HasSubstr("no layer"));
+  EXPECT_THAT(graph_refusal(std::string("\0\xff\x1b\n", 4)),
               AllOf(StartsWith("g.txt:1: "), HasSubstr("found '??"
                                                        "?'")));
 }
@@ -163,7 +163,7 @@ TEST(PipedreamGraph, RefusesEdgesThatCarryTooManyValues) {
   for (int i = 1; i < 20'000; ++i) sizes += ";1";
   std::string text = node("a", "X", "1", "1", sizes + "]") + node("b", "X");
   for (int i = 0; i < 501; ++i) text += edge("a", "b");
-  EXPECT_THAT(refusal(text), HasSubstr("10020000 values, expected at most 10000000"));
+  EXPECT_THAT(graph_refusal(text), HasSubstr("10020000 values, expected at most 10000000"));
 }
 
 TEST(PipedreamGraph, RoundTripsThroughOurOwnFormat) {

@@ -25,7 +25,7 @@ Profile two_layers() {
 }
 
 template <class Change>
-std::string refusal(Change change) {
+std::string refusal_after(Change change) {
   Profile profile = two_layers();
   change(profile);
   return tests::message_of<ConfigError>([&] { validate(profile); });
@@ -64,24 +64,28 @@ TEST(Profile, CountsOneSampleWhenTheBatchSizeIsUnknown) {
 TEST(ValidateProfile, AcceptsAGoodProfile) { EXPECT_NO_THROW(validate(two_layers())); }
 
 TEST(ValidateProfile, NamesTheLayerAndTheValue) {
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[1].forward_ns = -5; }),
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[1].forward_ns = -5; }),
               AllOf(HasSubstr("'fc2'"), HasSubstr("forward_ns"), HasSubstr("-5")));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].backward_ns = -1; }), HasSubstr("backward_ns"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].step_ns = -1; }), HasSubstr("step_ns"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].forward_spread_ns = -1; }),
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].backward_ns = -1; }),
+              HasSubstr("backward_ns"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].step_ns = -1; }), HasSubstr("step_ns"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].forward_spread_ns = -1; }),
               HasSubstr("forward_spread_ns"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].backward_spread_ns = -1; }),
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].backward_spread_ns = -1; }),
               HasSubstr("backward_spread_ns"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].weight_bytes = -1; }), HasSubstr("weight_bytes"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].stash_bytes = -1; }), HasSubstr("stash_bytes"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].output_bytes[0] = -1; }),
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].weight_bytes = -1; }),
+              HasSubstr("weight_bytes"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].stash_bytes = -1; }),
+              HasSubstr("stash_bytes"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].output_bytes[0] = -1; }),
               HasSubstr("output_bytes"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs[0].output_bytes.push_back(1); }),
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs[0].output_bytes.push_back(1); }),
               HasSubstr("1 outputs, found 2"));
-  EXPECT_THAT(refusal([](Profile& p) { p.costs.pop_back(); }), HasSubstr("2 layers, found 1"));
-  EXPECT_THAT(refusal([](Profile& p) { p.batch_size = -1; }), HasSubstr("batch_size"));
-  EXPECT_THAT(refusal([](Profile& p) { p.samples = -1; }), HasSubstr("samples"));
-  EXPECT_THAT(refusal([](Profile& p) { p = Profile(); }), HasSubstr("no layer"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p.costs.pop_back(); }),
+              HasSubstr("2 layers, found 1"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p.batch_size = -1; }), HasSubstr("batch_size"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p.samples = -1; }), HasSubstr("samples"));
+  EXPECT_THAT(refusal_after([](Profile& p) { p = Profile(); }), HasSubstr("no layer"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ std::vector<model::Value> apply(model::ModelBuilder& net, std::vector<model::Sha
 }
 
 /// Every cut into stages of the kinds that run them differently, against one worker.
-void expect_bits_of_serial(const model::Model& model, Case setup) {
+void expect_bits_for_every_cut(const model::Model& model, Case setup) {
   setup.samples = 12 * 3 + 5;
   setup.parts = 4;
   const Trained serial = train(model, setup);
@@ -91,7 +91,7 @@ TEST(AnyGraph, IntegersAndMasksTravelWithoutGradients) {
           .front();
   x = net.add(x, found);
   x = net.tanh(net.linear(x, {.features = 12}));
-  expect_bits_of_serial(net.build(net.linear(x, {.features = 4})), {});
+  expect_bits_for_every_cut(net.build(net.linear(x, {.features = 4})), {});
 }
 
 TEST(AnyGraph, SeveralTensorsGoToTheNextStageAndToFarOnes) {
@@ -105,7 +105,7 @@ TEST(AnyGraph, SeveralTensorsGoToTheNextStageAndToFarOnes) {
       next.push_back(net.tanh(net.add(net.linear(lanes[i], {.features = 4}), lanes[(i + 1) % 3])));
     lanes = next;
   }
-  expect_bits_of_serial(
+  expect_bits_for_every_cut(
       net.build(net.linear(net.concat({lanes[0], first[2], lanes[1], lanes[2], first[0], first[1]}),
                            {.features = 4})),
       {});
@@ -116,7 +116,7 @@ TEST(AnyGraph, AnOutputThatNobodyReadsHasNoGradient) {
   const model::Value x = net.tanh(net.linear(net.input({8}), {.features = 12}));
   const auto parts = net.split(net.tanh(net.linear(x, {.features = 12})), 3);
   net.linear(parts[2], {.features = 5, .name = "nowhere"});
-  expect_bits_of_serial(
+  expect_bits_for_every_cut(
       net.build(net.linear(net.tanh(net.linear(net.concat({parts[0], parts[1]}), {.features = 12})),
                            {.features = 4})),
       {});
@@ -199,7 +199,7 @@ TEST(AnyGraph, TiedWeightsAreTrainedOnTheSumOfTheirGradientsForAnyCut) {
   const model::Model model = tied_model();
   Case setup{.norm = true};
   setup.groups = 2;
-  expect_bits_of_serial(model, setup);
+  expect_bits_for_every_cut(model, setup);
   // Without a norm one stage sums its own copies alone.
   Case plain{.parts = 4, .samples = 12 * 3 + 5, .groups = 2};
   const Trained serial = train(model, plain);

@@ -13,8 +13,6 @@ namespace {
 using plan::Strategy;
 using schedule::WeightPolicy;
 
-constexpr double kTolerance = 1e-5;
-
 /// Version of stage s's weights in forward / backward of mini-batch t, for n stages of one worker
 /// each, one micro-batch per mini-batch.
 struct Delays {

@@ -19,8 +19,6 @@ namespace {
 using plan::Strategy;
 using schedule::WeightPolicy;
 
-constexpr double kTolerance = 1e-5;
-
 model::Model chain_model() {
   model::ModelBuilder net("chain");
   model::Value x = net.input({8});
@@ -53,7 +51,7 @@ struct ReferenceStage {
   }
 };
 
-Trained reference(const model::Model& model, const Case& setup) {
+Trained ticked_reference(const model::Model& model, const Case& setup) {
   const auto stages = static_cast<int64_t>(setup.replicas.size());
   const std::vector<StageId> stage_of_layer = cut(model, static_cast<int>(stages));
   const auto optimizer = model::make_optimizer(setup.optimizer);
@@ -149,7 +147,7 @@ TEST(Online, EqualsTheReferenceTickByTick) {
     for (const int stages : {1, 2, 3, 4, 6}) {
       SCOPED_TRACE(std::string(to_string(policy)) + ", stages " + std::to_string(stages));
       const Case setup = online(stages, policy);
-      const Trained expected = reference(model, setup);
+      const Trained expected = ticked_reference(model, setup);
       const Trained actual = train(model, setup);
       EXPECT_LT(loss_difference(expected.losses, actual.losses), kTolerance);
       EXPECT_LT(weight_difference(expected.layers, actual.layers), kTolerance);

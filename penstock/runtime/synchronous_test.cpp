@@ -12,8 +12,6 @@ namespace {
 using plan::Strategy;
 using schedule::WeightPolicy;
 
-constexpr double kTolerance = 1e-5;
-
 void expect_equals_serial(const model::Model& model, Case setup) {
   const Trained parallel = train(model, setup);
   setup.kind = Strategy::Serial;

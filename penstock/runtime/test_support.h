@@ -231,6 +231,9 @@ inline double weight_difference(const std::vector<LayerSnapshot>& a,
   return worst;
 }
 
+/// Of losses and weights whose sums are taken in another order.
+inline constexpr double kTolerance = 1e-5;
+
 inline double loss_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double worst = a.size() == b.size() ? 0 : 1e9;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)

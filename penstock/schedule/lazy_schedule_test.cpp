@@ -159,7 +159,7 @@ TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
     LazySchedule(Strategy::ZbH1, shape, chain_links(4));
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("simulate it in memory"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("simulate it in memory"));
   }
   ScheduleShape shared = shape;
   shared.worker_of_replica = {0, 1, 1, 0};

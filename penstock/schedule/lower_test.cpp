@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 
 /// The lists as text, one string per worker.
-std::vector<std::string> lists_of(const Schedule& schedule) {
+std::vector<std::string> joined_lists_of(const Schedule& schedule) {
   std::vector<std::string> lists;
   for (const auto& actions : schedule.workers) {
     std::string text;
@@ -22,7 +22,7 @@ std::vector<std::string> lists_of(const Schedule& schedule) {
 }
 
 std::vector<std::string> lowered(Strategy kind, const ScheduleShape& shape) {
-  return lists_of(lower(generate(kind, shape), chain_links(shape.num_stages())));
+  return joined_lists_of(lower(generate(kind, shape), chain_links(shape.num_stages())));
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ TEST(Lower, StagesOfOneWorkerExchangeNoMessagesAndStepTogether) {
         {Op::BackwardInput, 0, 0},
         {Op::BackwardWeight, 0, 0}},
        {{Op::Forward, 1, 0}, {Op::Forward, 2, 0}, {Op::Backward, 2, 0}, {Op::Backward, 1, 0}}});
-  EXPECT_THAT(lists_of(lower(compute, chain_links(4))),
+  EXPECT_THAT(joined_lists_of(lower(compute, chain_links(4))),
               ElementsAre("0F0@0,0SEND_F0,3RECV_F0,3F0@0,3B0@0,3SEND_B0,0RECV_B0,0I0@0,0W0@0,"
                           "0FREE0@0,0STEP0@0,3FREE0@0,3STEP0@0",
                           "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2B0@0,1B0@0,1SEND_B0,1FREE0@0,"
@@ -136,7 +136,7 @@ TEST(Lower, SyncsAndNormsOfSharedWorkersHaveOneOrder) {
       shape,
       {{{Op::Forward, 0, 0}, {Op::Forward, 1, 1}, {Op::Backward, 1, 1}, {Op::Backward, 0, 0}},
        {{Op::Forward, 0, 1}, {Op::Forward, 1, 0}, {Op::Backward, 1, 0}, {Op::Backward, 0, 1}}});
-  EXPECT_THAT(lists_of(lower(compute, chain_links(2))),
+  EXPECT_THAT(joined_lists_of(lower(compute, chain_links(2))),
               ElementsAre("0F0@0,0SEND_F0,1RECV_F1,1F1@0,1R1@0,1B1@0,1SEND_B1,0RECV_B0,0B0@0,"
                           "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0",
                           "0F1@0,0SEND_F1,1RECV_F0,1F0@0,1R0@0,1B0@0,1SEND_B0,0RECV_B1,0B1@0,"
@@ -163,10 +163,11 @@ TEST(Lower, RecomputesWhileTheGradientsTravelUnlessTheListHasRAlready) {
       .replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
   const std::vector<Step> last = {{Op::Forward, 1, 0}, {Op::Backward, 1, 0}};
   const std::string expected = "0F0@0,0SEND_F0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0";
-  EXPECT_EQ(lists_of(lower(by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Backward, 0, 0}}, last}),
-                           chain_links(2)))[0],
-            expected);
-  EXPECT_EQ(lists_of(lower(
+  EXPECT_EQ(
+      joined_lists_of(lower(by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Backward, 0, 0}}, last}),
+                            chain_links(2)))[0],
+      expected);
+  EXPECT_EQ(joined_lists_of(lower(
                 by_hand(shape,
                         {{{Op::Forward, 0, 0}, {Op::Recompute, 0, 0}, {Op::Backward, 0, 0}}, last}),
                 chain_links(2)))[0],
@@ -226,8 +227,9 @@ TEST(Lower, SkipLinksNameTheOtherStage) {
              {StageId{0}, StageId{1}},
              {StageId{1}, StageId{2}},
              {StageId{0}, StageId{1}}});
-  EXPECT_THAT(lists_of(full), ElementsAre("0F0@0,0SEND_F0,0SEND_F0>2", "1RECV_F0,1F0@0,1SEND_F0",
-                                          "2RECV_F0<0,2RECV_F0,2F0@0"));
+  EXPECT_THAT(joined_lists_of(full),
+              ElementsAre("0F0@0,0SEND_F0,0SEND_F0>2", "1RECV_F0,1F0@0,1SEND_F0",
+                          "2RECV_F0<0,2RECV_F0,2F0@0"));
 }
 
 TEST(Lower, ForwardOnlyHasNoStep) {

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal_of(const ScheduleShape& shape) {
+std::string shape_refusal(const ScheduleShape& shape) {
   try {
     validate(shape);
   } catch (const ConfigError& error) {
@@ -62,51 +62,54 @@ TEST(PipelineDepth, IsTheNumberOfStagesWithoutReplication) {
 }
 
 TEST(Validate, NamesWhatIsWrong) {
-  EXPECT_EQ(refusal_of({.replicas = {1, 2}, .micro_batches = 0}), "");
-  EXPECT_THAT(refusal_of({.replicas = {}}), HasSubstr("at least 1 stage"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 0}}), HasSubstr("stage 1 has 0 replicas"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .worker_of_replica = {0}}),
+  EXPECT_EQ(shape_refusal({.replicas = {1, 2}, .micro_batches = 0}), "");
+  EXPECT_THAT(shape_refusal({.replicas = {}}), HasSubstr("at least 1 stage"));
+  EXPECT_THAT(shape_refusal({.replicas = {1, 0}}), HasSubstr("stage 1 has 0 replicas"));
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .worker_of_replica = {0}}),
               HasSubstr("hosts names 1 workers"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .worker_of_replica = {0, 2}}), HasSubstr("worker 2"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .worker_of_replica = {0, -1}}),
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .worker_of_replica = {0, 2}}),
+              HasSubstr("worker 2"));
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .worker_of_replica = {0, -1}}),
               HasSubstr("worker -1"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1}, .worker_of_replica = {0, 2, 0}}),
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1, 1}, .worker_of_replica = {0, 2, 0}}),
               HasSubstr("leaves out worker 1 of 3"));
-  EXPECT_THAT(refusal_of({.replicas = {2}, .worker_of_replica = {0, 0}}),
+  EXPECT_THAT(shape_refusal({.replicas = {2}, .worker_of_replica = {0, 0}}),
               HasSubstr("two replicas of stage 0 on worker 0"));
-  EXPECT_THAT(
-      refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .worker_of_replica = {0, 0}}),
-      HasSubstr("need weight policy flush"));
-  EXPECT_EQ(
-      refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .worker_of_replica = {1, 0}}),
-      "");
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .slack = -1}), HasSubstr("slack"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {true}}),
+  EXPECT_THAT(shape_refusal(
+                  {.replicas = {1, 1}, .policy = WeightPolicy::Stash, .worker_of_replica = {0, 0}}),
+              HasSubstr("need weight policy flush"));
+  EXPECT_EQ(shape_refusal(
+                {.replicas = {1, 1}, .policy = WeightPolicy::Stash, .worker_of_replica = {1, 0}}),
+            "");
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .slack = -1}), HasSubstr("slack"));
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .recompute = {true}}),
               HasSubstr("recompute has 1 entries"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .offload = {true}}),
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .offload = {true}}),
               HasSubstr("offload has 1 entries"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {false, true}, .offload = {true, true}}),
-              HasSubstr("stage 1 recomputes, so it has no activations to move"));
-  EXPECT_THAT(refusal_of({.replicas = {1}, .policy = WeightPolicy::Current, .offload = {true}}),
+  EXPECT_THAT(
+      shape_refusal({.replicas = {1, 1}, .recompute = {false, true}, .offload = {true, true}}),
+      HasSubstr("stage 1 recomputes, so it has no activations to move"));
+  EXPECT_THAT(shape_refusal({.replicas = {1}, .policy = WeightPolicy::Current, .offload = {true}}),
               HasSubstr("under policy current it keeps one micro-batch"));
-  EXPECT_THAT(refusal_of({.replicas = {1, -5}}), HasSubstr("stage 1 has -5 replicas"));
-  EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = -1}), HasSubstr("found -1"));
-  EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = 1, .accumulate = 0}),
+  EXPECT_THAT(shape_refusal({.replicas = {1, -5}}), HasSubstr("stage 1 has -5 replicas"));
+  EXPECT_THAT(shape_refusal({.replicas = {1}, .micro_batches = -1}), HasSubstr("found -1"));
+  EXPECT_THAT(shape_refusal({.replicas = {1}, .micro_batches = 1, .accumulate = 0}),
               HasSubstr("accumulate"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1},
-                          .micro_batches = 9,
-                          .accumulate = 2,
-                          .policy = WeightPolicy::TwoBuffered}),
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1, 1},
+                             .micro_batches = 9,
+                             .accumulate = 2,
+                             .policy = WeightPolicy::TwoBuffered}),
               HasSubstr("accumulate is 2, depth is 3"));
 }
 
 TEST(Validate, RefusesEnormousNumbersWithoutAllocating) {
-  EXPECT_THAT(refusal_of({.replicas = {INT32_MAX, INT32_MAX, INT32_MAX}}),
+  EXPECT_THAT(shape_refusal({.replicas = {INT32_MAX, INT32_MAX, INT32_MAX}}),
               HasSubstr("at most 10000000 workers"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = INT64_MAX}), HasSubstr("more than"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = 1'000'000'000'000'000'000}),
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .micro_batches = INT64_MAX}),
               HasSubstr("more than"));
-  EXPECT_EQ(refusal_of({.replicas = {1, 1}, .micro_batches = 4, .accumulate = INT64_MAX}), "");
+  EXPECT_THAT(shape_refusal({.replicas = {1, 1}, .micro_batches = 1'000'000'000'000'000'000}),
+              HasSubstr("more than"));
+  EXPECT_EQ(shape_refusal({.replicas = {1, 1}, .micro_batches = 4, .accumulate = INT64_MAX}), "");
 }
 
 }  // namespace penstock::schedule

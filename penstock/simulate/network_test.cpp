@@ -61,7 +61,7 @@ schedule::Schedule forward_only(std::vector<int> replicas, int64_t micro_batches
   return lower(generate(Strategy::ForwardOnly, shape), schedule::chain_links(shape.num_stages()));
 }
 
-std::string failure(const Costs& costs, const std::vector<int>& replicas) {
+std::string network_failure(const Costs& costs, const std::vector<int>& replicas) {
   try {
     simulate(forward_only(replicas, 1), costs);
   } catch (const ConfigError& error) {
@@ -218,14 +218,14 @@ TEST(Network, LevelsOfOneUnitJoinNothing) {
 
 TEST(Network, RefusesPlacesOutsideTheClusterOrUsedTwice) {
   Costs costs = two_stages(two_levels(2, 1), 1);
-  EXPECT_THAT(failure(costs, {1, 2}),
+  EXPECT_THAT(network_failure(costs, {1, 2}),
               HasSubstr("stage 1 is placed on workers 1 to 2, the cluster has 2 workers"));
   costs.stages[0].first_worker = 1;
-  EXPECT_THAT(failure(costs, {1, 1}), HasSubstr("stage 1 is placed on workers 2 to 2"));
+  EXPECT_THAT(network_failure(costs, {1, 1}), HasSubstr("stage 1 is placed on workers 2 to 2"));
   costs.stages[1].first_worker = 1;
-  EXPECT_THAT(failure(costs, {1, 1}), HasSubstr("two stages are placed on worker 1"));
+  EXPECT_THAT(network_failure(costs, {1, 1}), HasSubstr("two stages are placed on worker 1"));
   costs.stages[1].first_worker = 0;
-  EXPECT_EQ(failure(costs, {1, 1}), "");
+  EXPECT_EQ(network_failure(costs, {1, 1}), "");
 }
 
 // One message at a time never waits: its time is that of the path, for any hierarchy.

@@ -30,7 +30,7 @@ Schedule small_v() {
   return schedule::lower(compute, schedule::chain_links(4));
 }
 
-Costs uniform_costs(int num_stages, int64_t forward_ns, int64_t input_ns, int64_t weight_ns) {
+Costs split_costs(int num_stages, int64_t forward_ns, int64_t input_ns, int64_t weight_ns) {
   Costs costs;
   costs.stages.assign(static_cast<size_t>(num_stages), {.forward_ns = forward_ns,
                                                         .backward_ns = input_ns + weight_ns,
@@ -38,7 +38,7 @@ Costs uniform_costs(int num_stages, int64_t forward_ns, int64_t input_ns, int64_
   return costs;
 }
 
-Schedule lowered(Strategy kind, int stages, int64_t micro_batches) {
+Schedule lowered_in_place(Strategy kind, int stages, int64_t micro_batches) {
   const ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages), 1),
                             .micro_batches = micro_batches,
                             .accumulate = micro_batches};
@@ -58,7 +58,7 @@ int64_t end_of(const Result& result, Op op, int stage) {
 }  // namespace
 
 TEST(SplitBackward, PartsTakeTheirTimesAndStagesOfOneWorkerNeedNoMessages) {
-  Costs costs = uniform_costs(4, 10, 7, 3);
+  Costs costs = split_costs(4, 10, 7, 3);
   costs.latency_ns = 5;
   const Result result = simulate(small_v(), costs);
   EXPECT_EQ(end_of(result, Op::Forward, 1), 10 + 5 + 10);
@@ -90,8 +90,7 @@ TEST(SplitBackward, InterleavedIsNeverSlowerByItAndKeepsNoMoreAnywhere) {
                                       schedule::chain_links(workers * chunks)),
                       costs);
     };
-    Costs costs =
-        uniform_costs(workers * chunks, between(1, 900), between(1, 900), between(1, 900));
+    Costs costs = split_costs(workers * chunks, between(1, 900), between(1, 900), between(1, 900));
     for (StageCost& stage : costs.stages) stage.stash_bytes = 1;
     costs.latency_ns = between(0, 2) * between(0, 500);
     const Result whole = run(Strategy::Interleaved, costs);
@@ -106,7 +105,7 @@ TEST(SplitBackward, InterleavedIsNeverSlowerByItAndKeepsNoMoreAnywhere) {
 }
 
 TEST(SplitBackward, MemoryIsCountedForEveryStageOfAWorker) {
-  Costs costs = uniform_costs(4, 10, 7, 3);
+  Costs costs = split_costs(4, 10, 7, 3);
   const int64_t weights[] = {1000, 2000, 500, 3000};
   const int64_t stashes[] = {10, 20, 5, 30};
   for (size_t s = 0; s < 4; ++s) {
@@ -137,8 +136,8 @@ TEST(SplitBackward, WithoutTheSplitTheClosedFormsHold) {
   for (const int p : {2, 3, 5}) {
     for (const Strategy kind :
          {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB}) {
-      const Costs costs = uniform_costs(p, 11, 17, 5);
-      EXPECT_EQ(simulate(lowered(kind, p, 16), costs).makespan_ns, (16 + p - 1) * 33)
+      const Costs costs = split_costs(p, 11, 17, 5);
+      EXPECT_EQ(simulate(lowered_in_place(kind, p, 16), costs).makespan_ns, (16 + p - 1) * 33)
           << to_string(kind) << " " << p;
     }
   }
@@ -149,8 +148,9 @@ TEST(SplitBackward, WithoutTheSplitTheClosedFormsHold) {
 TEST(SplitBackward, ZbH1HasAThirdOfTheIdleTimeOf1F1B) {
   for (const int p : {2, 4, 6}) {
     const int64_t m = 3 * p;
-    EXPECT_EQ(simulate(lowered(Strategy::ZbH1, p, m), uniform_costs(p, 10, 10, 10)).makespan_ns,
-              30 * m + (p - 1) * 10)
+    EXPECT_EQ(
+        simulate(lowered_in_place(Strategy::ZbH1, p, m), split_costs(p, 10, 10, 10)).makespan_ns,
+        30 * m + (p - 1) * 10)
         << p;
   }
 }
@@ -158,7 +158,7 @@ TEST(SplitBackward, ZbH1HasAThirdOfTheIdleTimeOf1F1B) {
 TEST(Recompute, RunsTheForwardAgainWhileGradientsTravel) {
   const ScheduleShape shape{
       .replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
-  Costs costs = uniform_costs(2, 10, 7, 3);
+  Costs costs = split_costs(2, 10, 7, 3);
   costs.stages[0].stash_bytes = 100;
   costs.stages[0].input_bytes = 7;
   costs.latency_ns = 50;
@@ -172,7 +172,7 @@ TEST(Recompute, RunsTheForwardAgainWhileGradientsTravel) {
 TEST(Norm, StartsWithTheLastWorkerAndCostsLatencyUpAndDownATree) {
   const ScheduleShape shape{
       .replicas = {1, 1, 1}, .micro_batches = 2, .accumulate = 2, .global_norm = true};
-  Costs costs = uniform_costs(3, 10, 7, 3);
+  Costs costs = split_costs(3, 10, 7, 3);
   costs.latency_ns = 4;
   const Result with =
       simulate(schedule::lower(generate(Strategy::GPipe, shape), schedule::chain_links(3)), costs);
@@ -193,7 +193,7 @@ TEST(Norm, StartsWithTheLastWorkerAndCostsLatencyUpAndDownATree) {
 TEST(Norm, GoesThroughEveryLevelOfTheCluster) {
   const ScheduleShape shape{
       .replicas = {6}, .micro_batches = 6, .accumulate = 6, .global_norm = true};
-  Costs costs = uniform_costs(1, 10, 7, 3);
+  Costs costs = split_costs(1, 10, 7, 3);
   costs.cluster = {
       .levels = {{.name = "server", .count = 4, .bandwidth_bytes_per_s = 1'000, .latency_ns = 5},
                  {.name = "alone", .count = 1, .bandwidth_bytes_per_s = 1, .latency_ns = 1'000},
@@ -212,7 +212,7 @@ TEST(Norm, AWorkerThatNeverArrivesIsADeadlock) {
       "0F0@0,0B0@0,0NORM0,0STEP0@0\n1F0@0,1B0@0,1STEP0@0\n",
       "test");
   try {
-    simulate(schedule, uniform_costs(2, 1, 1, 1));
+    simulate(schedule, split_costs(2, 1, 1, 1));
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
@@ -227,7 +227,7 @@ TEST(WorkerOfReplica, WorkerNumbersAreThoseOfTheCluster) {
                             .worker_of_replica = {0, 2, 1, 3}};
   const Schedule schedule =
       schedule::lower(generate(Strategy::ForwardOnly, shape), schedule::chain_links(4));
-  Costs costs = uniform_costs(4, 10, 7, 3);
+  Costs costs = split_costs(4, 10, 7, 3);
   costs.links = {
       {StageId{0}, StageId{1}, 100}, {StageId{1}, StageId{2}, 100}, {StageId{2}, StageId{3}, 100}};
   costs.cluster = {
@@ -248,24 +248,24 @@ TEST(WorkerOfReplica, AStageOfAnotherWorkerIsRefused) {
       "weights: flush\n# lowered: yes\n"
       "0F0@0,1F0@0\n\n",
       "test");
-  EXPECT_THROW(simulate(schedule, uniform_costs(2, 1, 1, 1)), ConfigError);
+  EXPECT_THROW(simulate(schedule, split_costs(2, 1, 1, 1)), ConfigError);
 }
 
 TEST(SplitBackward, StragglersAreSlowInEveryAction) {
   Options options;
   options.stragglers = {.share = 1, .factor = 3};
-  EXPECT_EQ(simulate(small_v(), uniform_costs(4, 10, 7, 3), options).makespan_ns,
-            3 * simulate(small_v(), uniform_costs(4, 10, 7, 3)).makespan_ns);
+  EXPECT_EQ(simulate(small_v(), split_costs(4, 10, 7, 3), options).makespan_ns,
+            3 * simulate(small_v(), split_costs(4, 10, 7, 3)).makespan_ns);
 }
 
 TEST(SplitBackward, EnormousTimesSaturate) {
   EXPECT_EQ(
-      simulate(small_v(), uniform_costs(4, INT64_MAX, INT64_MAX / 2, INT64_MAX / 2)).makespan_ns,
+      simulate(small_v(), split_costs(4, INT64_MAX, INT64_MAX / 2, INT64_MAX / 2)).makespan_ns,
       INT64_MAX);
 }
 
 TEST(SplitBackward, RefusesMoreWeightTimeThanBackwardTime) {
-  Costs costs = uniform_costs(4, 1, 1, 1);
+  Costs costs = split_costs(4, 1, 1, 1);
   costs.stages[2].backward_weight_ns = 3;
   EXPECT_THROW(simulate(small_v(), costs), ConfigError);
 }

@@ -21,16 +21,16 @@ using schedule::ScheduleShape;
 using schedule::Strategy;
 using testing::HasSubstr;
 
-struct Case {
+struct StreamCase {
   Strategy kind = Strategy::OneFOneB;
   ScheduleShape shape;
   std::vector<schedule::StageLink> links;
   Costs costs;
 };
 
-Case random_case(uint64_t seed) {
+StreamCase random_case(uint64_t seed) {
   Rng rng(seed);
-  Case result;
+  StreamCase result;
   const std::vector<Strategy> kinds = {Strategy::ModelParallel, Strategy::GPipe,
                                        Strategy::OneFOneB,      Strategy::OneFOneBFlush,
                                        Strategy::TwoBuffered,   Strategy::EagerOneFOneB,
@@ -147,7 +147,7 @@ std::vector<std::vector<int64_t>> swept_ends(const Schedule& schedule, const Cos
 TEST(Streaming, EqualsTheScheduleInMemory) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Case test = random_case(seed);
+    StreamCase test = random_case(seed);
     if (seed % 2 == 0) test.costs.cluster = hierarchy();
     if (seed % 5 == 0) test.costs.credits = static_cast<int64_t>(1 + seed % 3);
     Options options{.keep_timeline = true, .seed = seed};
@@ -168,7 +168,7 @@ TEST(Streaming, EqualsTheScheduleInMemory) {
 
 TEST(Streaming, WithoutContentionEveryActionEndsWhenItsLastPredecessorAllows) {
   for (uint64_t seed = 1'000; seed < 1'200; ++seed) {
-    const Case test = random_case(seed);
+    const StreamCase test = random_case(seed);
     const Schedule full = lower(generate(test.kind, test.shape), test.links);
     const Result result = simulate(full, test.costs);
     const auto expected = swept_ends(full, test.costs);
@@ -187,7 +187,7 @@ TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
     Rng rng(seed);
     const Strategy kind =
         plan::scheduled_strategies()[rng.below(plan::scheduled_strategies().size())];
-    Case test = random_case(seed);
+    StreamCase test = random_case(seed);
     ScheduleShape& shape = test.shape;
     shape.policy = default_policy(kind);
     shape.slack = kind == Strategy::EagerOneFOneB ? 1 : 0;
@@ -216,7 +216,7 @@ TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
 
 TEST(Streaming, ContentionNeverMakesASerialChainOfMessagesFaster) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
-    Case test = random_case(seed);
+    StreamCase test = random_case(seed);
     const LazySchedule lazy(test.kind, test.shape, test.links);
     test.costs.cluster = hierarchy();
     const int64_t contended = simulate(lazy, test.costs, {}).makespan_ns;
@@ -226,7 +226,7 @@ TEST(Streaming, ContentionNeverMakesASerialChainOfMessagesFaster) {
 }
 
 TEST(Streaming, KeepsNoTimelineByDefault) {
-  const Case test = random_case(7);
+  const StreamCase test = random_case(7);
   const LazySchedule lazy(test.kind, test.shape, test.links);
   EXPECT_TRUE(simulate(lazy, test.costs, {}).timeline.workers.empty());
   const Result kept = simulate(lazy, test.costs, {.keep_timeline = true});

@@ -37,7 +37,7 @@ Costs wide_costs() {
   return costs;
 }
 
-std::string failure(const Options& options) {
+std::string options_failure(const Options& options) {
   try {
     serial(10, options);
   } catch (const ConfigError& error) {
@@ -118,7 +118,7 @@ TEST(Variation, RefusesOptionsOutOfRange) {
   const auto with = [](auto change) {
     Options options;
     change(options);
-    return failure(options);
+    return options_failure(options);
   };
   EXPECT_THAT(with([](Options& o) { o.stragglers.share = 1.5; }),
               HasSubstr("between 0 and 1, found 1.5"));

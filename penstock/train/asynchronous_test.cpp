@@ -15,7 +15,8 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-TrainOptions options_of(const model::Model& model, const std::string& sync, int64_t staleness) {
+TrainOptions asynchronous_options(const model::Model& model, const std::string& sync,
+                                  int64_t staleness) {
   TrainOptions options;
   options.plan = plan_for(model, "dp", {3}, 3);
   options.plan.sync = plan::parse_gradient_sync(sync);
@@ -54,12 +55,13 @@ double largest_difference(const TrainResult& a, const TrainResult& b) {
 TEST(Asynchronous, WithoutStalenessItTrainsAsOrderedDoes) {
   const model::Model model = branching_model(0);
   const DataSplit data = feature_data();
-  const TrainResult expected = train(model, data, options_of(model, "ordered", 0));
+  const TrainResult expected = train(model, data, asynchronous_options(model, "ordered", 0));
   const std::vector<runtime::testing::RankRig> rigs = runtime::testing::rank_rigs();
   std::vector<const runtime::testing::RankRig*> places{nullptr};
   for (const auto& rig : rigs) places.push_back(&rig);
   for (const auto* place : places) {
-    const TrainResult result = trained(model, data, options_of(model, "asynchronous", 0), place);
+    const TrainResult result =
+        trained(model, data, asynchronous_options(model, "asynchronous", 0), place);
     ASSERT_EQ(result.losses.size(), expected.losses.size());
     for (size_t i = 0; i < expected.losses.size(); ++i)
       EXPECT_NEAR(result.losses[i], expected.losses[i], 1e-4) << i;
@@ -74,7 +76,7 @@ TEST(Asynchronous, WithStalenessItLearns) {
   std::vector<const runtime::testing::RankRig*> places{nullptr};
   for (const auto& rig : rigs) places.push_back(&rig);
   for (const auto* place : places) {
-    TrainOptions options = options_of(model, "asynchronous", 3);
+    TrainOptions options = asynchronous_options(model, "asynchronous", 3);
     options.epochs = 6;
     const TrainResult result = trained(model, data, options, place);
     EXPECT_LT(result.losses.back(), 0.7 * result.losses.front());
@@ -84,7 +86,7 @@ TEST(Asynchronous, WithStalenessItLearns) {
 
 TEST(Asynchronous, StagesOfAPipelineMayHaveReplicas) {
   const model::Model model = branching_model(0);
-  TrainOptions options = options_of(model, "asynchronous", 2);
+  TrainOptions options = asynchronous_options(model, "asynchronous", 2);
   options.plan = plan_for(model, "1f1b", {2, 1}, 1);
   options.plan.sync = plan::GradientSync::Asynchronous;
   const TrainResult result = train(model, feature_data(), options);
@@ -102,22 +104,23 @@ TEST(Asynchronous, WhatCannotBeAddedIsRefused) {
     }
     return "accepted";
   };
-  TrainOptions options = options_of(model, "asynchronous", 1);
+  TrainOptions options = asynchronous_options(model, "asynchronous", 1);
   options.optimizer.kind = model::OptimizerKind::Adam;
   EXPECT_THAT(refusal(model, options), HasSubstr("found --optimizer adam"));
   options.optimizer = {.weight_decay = 0.1};
   EXPECT_THAT(refusal(model, options), HasSubstr("found --weight-decay 0.1"));
-  options = options_of(model, "asynchronous", 1);
+  options = asynchronous_options(model, "asynchronous", 1);
   options.max_grad_norm = 2;
   EXPECT_THAT(refusal(model, options), HasSubstr("found --clip-norm 2"));
-  options = options_of(model, "asynchronous", 1);
+  options = asynchronous_options(model, "asynchronous", 1);
   options.plan.gradient_precision = FloatType::BFloat16;
   EXPECT_THAT(refusal(model, options), HasSubstr("expected the sync precision float32"));
   const model::Model tied = branching_model(0, /*tied=*/true);
-  EXPECT_THAT(refusal(tied, options_of(tied, "asynchronous", 1)),
+  EXPECT_THAT(refusal(tied, asynchronous_options(tied, "asynchronous", 1)),
               HasSubstr("layers of 'branching' share weights"));
-  EXPECT_THAT(refusal(model, options_of(model, "asynchronous", -1)), HasSubstr("--staleness"));
-  EXPECT_THROW(check_against_serial(model, data, options_of(model, "asynchronous", 1), 3),
+  EXPECT_THAT(refusal(model, asynchronous_options(model, "asynchronous", -1)),
+              HasSubstr("--staleness"));
+  EXPECT_THROW(check_against_serial(model, data, asynchronous_options(model, "asynchronous", 1), 3),
                ConfigError);
 }
 

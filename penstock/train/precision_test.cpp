@@ -13,7 +13,7 @@
 namespace penstock::train {
 namespace {
 
-TrainOptions options_for(const plan::Plan& plan, Precision precision) {
+TrainOptions options_in(const plan::Plan& plan, Precision precision) {
   TrainOptions options;
   options.plan = plan;
   options.plan.precision = precision;
@@ -33,7 +33,7 @@ TEST_P(TrainPrecision, FlushSchedulesTrainBitForBitLikeOneWorker) {
     for (const auto& [strategy, replicas] : std::vector<std::pair<std::string, std::vector<int>>>{
              {"gpipe", {1, 1, 1}}, {"1f1b-flush", {2, 1}}, {"zb-h1", {1, 1, 1}}, {"dp", {2}}}) {
       SCOPED_TRACE(strategy + (tied ? ", tied" : ""));
-      TrainOptions options = options_for(plan_for(model, strategy, replicas, 4), GetParam());
+      TrainOptions options = options_in(plan_for(model, strategy, replicas, 4), GetParam());
       options.max_grad_norm = 0.5;
       const SerialCheck check = check_against_serial(model, data, options, 12);
       EXPECT_EQ(check.tolerance, 0);
@@ -49,12 +49,12 @@ TEST_P(TrainPrecision, PoliciesThatDelayWeightsTrainLikeTheirReplay) {
   const DataSplit data = feature_data();
   for (const std::string policy : {"stash", "vertical-sync", "latest"}) {
     SCOPED_TRACE(policy);
-    TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1, 1}, 1), GetParam());
+    TrainOptions options = options_in(plan_for(model, "1f1b", {1, 1, 1}, 1), GetParam());
     options.plan.weights = plan::parse_weight_policy(policy);
     const SerialCheck check = check_against_serial(model, data, options, 12);
     EXPECT_TRUE(check.equal()) << check.first_difference << ' ' << check.largest_difference;
   }
-  TrainOptions options = options_for(plan_for(model, "2bw", {1, 1, 1}, 4), GetParam());
+  TrainOptions options = options_in(plan_for(model, "2bw", {1, 1, 1}, 4), GetParam());
   const SerialCheck check = check_against_serial(model, data, options, 12);
   EXPECT_TRUE(check.equal()) << check.first_difference << ' ' << check.largest_difference;
 }
@@ -66,7 +66,7 @@ TEST_P(TrainPrecision, ARunGoesOnFromACheckpointOfAnotherPrecision) {
       std::filesystem::temp_directory_path() /
       ("penstock_precision_" + std::to_string(::getpid()) + std::string(to_string(GetParam())));
   std::filesystem::remove_all(folder);
-  TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1}, 1), Precision::Float32);
+  TrainOptions options = options_in(plan_for(model, "1f1b", {1, 1}, 1), Precision::Float32);
   options.epochs = 1;
   options.checkpoint = folder;
   const TrainResult wide = train(model, data, options);
@@ -97,7 +97,7 @@ TEST(TrainFloat16, AResumedRunKeepsTheLossScaleAndTheCountOfSkippedSteps) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("penstock_scale_" + std::to_string(::getpid()));
   std::filesystem::remove_all(folder);
-  TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1}, 1), Precision::Float16);
+  TrainOptions options = options_in(plan_for(model, "1f1b", {1, 1}, 1), Precision::Float16);
   options.optimizer = {.kind = model::OptimizerKind::Adam};
   options.learning_rate.base = 0.01;
   options.keep_weights = true;
@@ -117,7 +117,7 @@ TEST(TrainFloat16, AResumedRunKeepsTheLossScaleAndTheCountOfSkippedSteps) {
 
 TEST(TrainFloat16, RefusesReplicasThatDoNotWaitForEachOther) {
   const model::Model model = branching_model(0);
-  TrainOptions options = options_for(plan_for(model, "dp", {2}, 2), Precision::Float16);
+  TrainOptions options = options_in(plan_for(model, "dp", {2}, 2), Precision::Float16);
   options.plan.sync = plan::GradientSync::Asynchronous;
   options.optimizer = {.kind = model::OptimizerKind::Sgd};
   EXPECT_THROW(train(model, feature_data(), options), ConfigError);

@@ -50,7 +50,7 @@ const std::vector<Case> kFlushCases = {
     {"chimera", {2, 2, 2, 2}, 8},
 };
 
-TrainOptions options_for(const plan::Plan& plan) {
+TrainOptions check_options(const plan::Plan& plan) {
   TrainOptions options;
   options.plan = plan;
   options.mini_batch_size = 24;  // eight full mini-batches and one of 8
@@ -60,7 +60,7 @@ TrainOptions options_for(const plan::Plan& plan) {
   return options;
 }
 
-std::string describe(const Case& c) {
+std::string title_of(const Case& c) {
   return c.strategy + " with " + std::to_string(c.micro_batches) + " micro-batches, " +
          std::to_string(c.replicas.size()) + " stages";
 }
@@ -78,11 +78,11 @@ TEST(SerialCheck, EveryFlushScheduleTrainsBitForBitLikeOneWorker) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
-    SCOPED_TRACE(describe(c));
+    SCOPED_TRACE(title_of(c));
     expect_equal(
         check_against_serial(
             model, data,
-            options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 12),
+            check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 12),
         12);
   }
 }
@@ -91,9 +91,9 @@ TEST(SerialCheck, TrainingWithAClippedNormIsBitForBitLikeOneWorker) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
-    SCOPED_TRACE(describe(c));
+    SCOPED_TRACE(title_of(c));
     TrainOptions options =
-        options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+        check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
     options.max_grad_norm = 0.3;
     const SerialCheck check = check_against_serial(model, data, options, 6);
     expect_equal(check, 6);
@@ -118,9 +118,9 @@ TEST(SerialCheck, GroupsOfParametersTrainBitForBitLikeOnOneWorker) {
   for (const bool tied : {false, true}) {
     const model::Model model = branching_model(0.2, tied);
     for (const Case& c : kFlushCases) {
-      SCOPED_TRACE(describe(c));
+      SCOPED_TRACE(title_of(c));
       TrainOptions options =
-          options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+          check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
       const double plain = check_against_serial(model, data, options, 3).losses.back();
       options.optimizer.groups = weights_and_biases(model);
       const SerialCheck check = check_against_serial(model, data, options, 3);
@@ -136,9 +136,9 @@ TEST(SerialCheck, TheReferenceRoundsWhatReplicasSendIn16Bits) {
     const model::Model model = branching_model(0.2, tied);
     for (const char* precision : {"bfloat16", "float16"}) {
       for (const Case& c : kFlushCases) {
-        SCOPED_TRACE(describe(c) + " " + precision);
+        SCOPED_TRACE(title_of(c) + " " + precision);
         TrainOptions options =
-            options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+            check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
         options.plan.gradient_precision = plan::parse_sync_precision(precision);
         options.max_grad_norm = tied ? 0 : 0.3;
         expect_equal(check_against_serial(model, data, options, 4), 4);
@@ -151,11 +151,11 @@ TEST(SerialCheck, WeightsThatStagesShareTrainBitForBitLikeOneWorker) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
-    SCOPED_TRACE(describe(c));
+    SCOPED_TRACE(title_of(c));
     expect_equal(
         check_against_serial(
             model, data,
-            options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 6),
+            check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 6),
         6);
   }
 }
@@ -163,12 +163,12 @@ TEST(SerialCheck, WeightsThatStagesShareTrainBitForBitLikeOneWorker) {
 TEST(SerialCheck, EvaluationGivesTheSameAccuracyOnWorkersWithSeveralStages) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
-  TrainOptions options = options_for(plan_for(model, "serial", {1}, 4));
+  TrainOptions options = check_options(plan_for(model, "serial", {1}, 4));
   const TrainResult serial = train(model, data, options);
   ASSERT_TRUE(serial.test_accuracy.has_value());
   for (const Case& c : {Case{"interleaved", {1, 1, 1, 1}, 4, 2}, Case{"zb-v", {1, 1, 1, 1}, 4, 2},
                         Case{"chimera", {2, 2}, 4}}) {
-    SCOPED_TRACE(describe(c));
+    SCOPED_TRACE(title_of(c));
     options.plan = plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks);
     const TrainResult result = train(model, data, options);
     EXPECT_EQ(result.test_accuracy, serial.test_accuracy);
@@ -181,7 +181,7 @@ TEST(SerialCheck, RecomputationChangesNothing) {
   for (const char* strategy : {"1f1b-flush", "zb-h1"}) {
     plan::Plan plan = plan_for(model, strategy, {1, 1, 1}, 4);
     plan.stages[0].recompute = plan.stages[2].recompute = true;
-    expect_equal(check_against_serial(model, feature_data(), options_for(plan), 6), 6);
+    expect_equal(check_against_serial(model, feature_data(), check_options(plan), 6), 6);
   }
 }
 
@@ -194,8 +194,8 @@ TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
                                    {"1f1b", {2, 1}, 2, 1, "stash"},
                                    {"2bw", {1, 1, 1}, 3, 1, "2bw"}};
   for (const Case& c : cases) {
-    SCOPED_TRACE(c.weights + " " + describe(c));
-    TrainOptions options = options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches));
+    SCOPED_TRACE(c.weights + " " + title_of(c));
+    TrainOptions options = check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches));
     options.plan.weights = plan::parse_weight_policy(c.weights);
     // into the second epoch
     const SerialCheck check = check_against_serial(model, data, options, 14);
@@ -239,7 +239,7 @@ TEST(SerialCheck, FindsTheFirstStepThatDiffers) {
   x = net.apply(std::make_shared<Drifting>(), {x}).front();
   const model::Model model = net.build(net.linear(x, {.features = 3}));
   const SerialCheck check = check_against_serial(
-      model, feature_data(), options_for(plan_for(model, "gpipe", {1, 1}, 2)), 5);
+      model, feature_data(), check_options(plan_for(model, "gpipe", {1, 1}, 2)), 5);
   EXPECT_FALSE(check.equal());
   EXPECT_EQ(check.first_difference, 0);
   EXPECT_NE(check.first_weight, "");
@@ -251,7 +251,7 @@ TEST(SerialCheck, TiedAutoencoderOfTheZooIsCheckedToo) {
   const model::Model model = model::make_model(
       {.name = "tied_mlp", .input_shape = {6}, .classes = 3, .width = 16, .depth = 2});
   expect_equal(check_against_serial(model, feature_data(),
-                                    options_for(plan_for(model, "zb-h1", {1, 1, 1}, 4)), 8),
+                                    check_options(plan_for(model, "zb-h1", {1, 1, 1}, 4)), 8),
                8);
 }
 
@@ -259,9 +259,9 @@ TEST(SerialCheck, RefusesWhatItCannotCheck) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
   EXPECT_THROW(
-      check_against_serial(model, data, options_for(plan_for(model, "gpipe", {1, 1}, 2)), 0),
+      check_against_serial(model, data, check_options(plan_for(model, "gpipe", {1, 1}, 2)), 0),
       ConfigError);
-  TrainOptions options = options_for(plan_for(model, "gpipe", {1, 1}, 2));
+  TrainOptions options = check_options(plan_for(model, "gpipe", {1, 1}, 2));
   std::atomic<bool> stop{true};
   options.stop = &stop;
   EXPECT_THROW(check_against_serial(model, data, options, 3), RuntimeError);
@@ -269,7 +269,7 @@ TEST(SerialCheck, RefusesWhatItCannotCheck) {
 
 TEST(SerialCheck, RefusesRecomputationThatMixesVersions) {
   const model::Model model = branching_model();
-  TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1, 1}, 1));
+  TrainOptions options = check_options(plan_for(model, "1f1b", {1, 1, 1}, 1));
   options.plan.stages[1].recompute = true;
   options.plan.weights = plan::WeightPolicy::Stash;
   EXPECT_TRUE(check_against_serial(model, feature_data(), options, 6).equal());
@@ -306,7 +306,7 @@ TEST(SerialCheck, StopsInTheMiddleOfTheReplay) {
   model::Value x = net.linear(net.input({6}), {.features = 8});
   x = net.apply(layer, {x}).front();
   const model::Model model = net.build(net.linear(x, {.features = 3}));
-  TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1}, 1));
+  TrainOptions options = check_options(plan_for(model, "1f1b", {1, 1}, 1));
   options.stop = &stop;
   EXPECT_THROW(check_against_serial(model, feature_data(), options, kSteps), RuntimeError);
   EXPECT_EQ(layer->left(), 0) << "nothing more was computed";

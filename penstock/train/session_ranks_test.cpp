@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/session.h"
@@ -26,13 +24,7 @@ class SessionRanks : public ::testing::TestWithParam<runtime::testing::RankRig> 
 INSTANTIATE_TEST_SUITE_P(Fabrics, SessionRanks, ::testing::ValuesIn(rank_rigs()),
                          [](const auto& rig) { return rig.param.name; });
 
-Batch batch_of(const Dataset& data, int64_t first, int64_t count) {
-  std::vector<int64_t> indices(static_cast<size_t>(count));
-  std::iota(indices.begin(), indices.end(), first);
-  return {data.inputs(indices), data.targets(indices)};
-}
-
-TrainOptions options_of(const model::Model& model, runtime::World* world = nullptr) {
+TrainOptions session_options(const model::Model& model, runtime::World* world = nullptr) {
   TrainOptions options{.plan = plan_for(model, "1f1b-flush", {2, 1}, 4)};
   options.optimizer.kind = model::OptimizerKind::Adam;
   options.world = world;
@@ -56,12 +48,12 @@ std::vector<double> train_a_little(Session& session, const DataSplit& data,
 TEST_P(SessionRanks, LearnWhatOneRankLearns) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data(64);
-  Session alone(model, options_of(model));
+  Session alone(model, session_options(model));
   const TestFolder folder;
   const std::vector<double> expected = train_a_little(alone, data, folder.path() / "alone");
   const auto layers = alone.snapshot();
   const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t) {
-    Session session(model, options_of(model, &world));
+    Session session(model, session_options(model, &world));
     EXPECT_EQ(train_a_little(session, data, folder.path() / "ranks"), expected);
     const auto found = session.snapshot();
     for (size_t l = 0; l < layers.size(); ++l) {
@@ -71,14 +63,14 @@ TEST_P(SessionRanks, LearnWhatOneRankLearns) {
       EXPECT_EQ(found[l].optimizer_state.size(), layers[l].optimizer_state.size());
     }
     // From the other one's checkpoint, each as from its own.
-    Session next(model, options_of(model, &world));
+    Session next(model, session_options(model, &world));
     EXPECT_EQ(next.resume(folder.path() / "alone"), 1);
     EXPECT_EQ(next.steps(), 6);
     EXPECT_EQ(next.step(batch_of(*data.train, 0, 16)).loss,
               session.step(batch_of(*data.train, 0, 16)).loss);
   });
   EXPECT_THAT(failures, Each(""));
-  Session next(model, options_of(model));
+  Session next(model, session_options(model));
   EXPECT_EQ(next.resume(folder.path() / "ranks"), 1);
   EXPECT_EQ(next.step(batch_of(*data.train, 0, 16)).loss,
             alone.step(batch_of(*data.train, 0, 16)).loss);
@@ -96,10 +88,10 @@ TEST_P(SessionRanks, TakeTheRatesOfRankZero) {
       result.push_back(step.loss);
     return result;
   };
-  Session alone(model, options_of(model));
+  Session alone(model, session_options(model));
   const std::vector<double> expected = losses(alone, 1);
   const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t rank) {
-    Session session(model, options_of(model, &world));
+    Session session(model, session_options(model, &world));
     EXPECT_EQ(losses(session, rank == 0 ? 1 : 7), expected);
   });
   EXPECT_THAT(failures, Each(""));
@@ -109,7 +101,7 @@ TEST_P(SessionRanks, RefuseDifferentDataAndCalls) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data(64);
   const auto failures = on_ranks(GetParam(), {0, 1, 1}, [&](runtime::World& world, size_t rank) {
-    Session session(model, options_of(model, &world));
+    Session session(model, session_options(model, &world));
     const auto own = static_cast<int64_t>(rank);
     EXPECT_THROW(session.step(batch_of(*data.train, 16 * own, 16)), ConfigError);
     EXPECT_EQ(session.step(batch_of(*data.train, 0, 16)).samples, 16) << "they go on";
@@ -128,7 +120,7 @@ TEST_P(SessionRanks, OneThatGivesUpEndsTheOthers) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data(64);
   const auto failures = on_ranks(GetParam(), {0, 1, 1}, [&](runtime::World& world, size_t rank) {
-    Session session(model, options_of(model, &world));
+    Session session(model, session_options(model, &world));
     if (rank == 0)
       session.give_up("a callback raised ValueError");
     else

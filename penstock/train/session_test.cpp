@@ -4,19 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 
 namespace penstock::train {
 namespace {
-
-Batch batch_of(const Dataset& data, int64_t first, int64_t count) {
-  std::vector<int64_t> indices(static_cast<size_t>(count));
-  std::iota(indices.begin(), indices.end(), first);
-  return {data.inputs(indices), data.targets(indices)};
-}
 
 class Sessions : public testing::TestWithParam<std::string> {};
 

@@ -1,6 +1,7 @@
 // Small models, data and plans shared by the tests of training.
 #pragma once
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/train/data/load_data.h"
+#include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock::train {
@@ -44,6 +46,12 @@ inline DataSplit feature_data(int64_t samples = 200) {
   spec.train_samples = samples;
   spec.test_samples = 40;
   return load_data(spec);
+}
+
+inline Batch batch_of(const Dataset& data, int64_t first, int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  std::iota(indices.begin(), indices.end(), first);
+  return {data.inputs(indices), data.targets(indices)};
 }
 
 /// The layers cut into ranges of nearly equal length, one per entry of `replicas`; with the

@@ -12,10 +12,8 @@
 namespace penstock::verify::testing {
 namespace {
 
-std::string first_violation(const Schedule& schedule) {
-  const std::vector<Violation> violations =
-      verify(schedule, {.credits = std::max<int64_t>(schedule.shape.slack, 1)});
-  return violations.empty() ? "" : violations[0].rule + ": " + violations[0].message;
+std::string first_violation_of(const Schedule& schedule) {
+  return first_violation(schedule, std::max<int64_t>(schedule.shape.slack, 1));
 }
 
 struct Form {
@@ -62,9 +60,9 @@ TEST(GeneratedSchedules, AreSoundOverTheGrid) {
         for (const int64_t micro_batches : {0, 1, 2, 3, 5, 8, 9, 16, 17, 24}) {
           for (const int64_t accumulate : {1, 3, 8, 24}) {
             const ScheduleShape shape = copies_of(form, workers, copies, micro_batches, accumulate);
-            ASSERT_EQ(first_violation(full_schedule(form.kind, shape)), "")
+            ASSERT_EQ(first_violation_of(full_schedule(form.kind, shape)), "")
                 << describe(form.kind, shape);
-            ASSERT_EQ(first_violation(schedule::generate(form.kind, shape)), "")
+            ASSERT_EQ(first_violation_of(schedule::generate(form.kind, shape)), "")
                 << describe(form.kind, shape);
           }
         }
@@ -79,7 +77,7 @@ TEST(GeneratedSchedules, OfRepeatedBlocksAreSoundForAnyWorkersAndMicroBatches) {
       for (int64_t micro_batches = 1; micro_batches <= 64; ++micro_batches) {
         const ScheduleShape shape =
             copies_of({kind, 2, 0}, workers, 1, micro_batches, micro_batches);
-        ASSERT_EQ(first_violation(full_schedule(kind, shape)), "") << describe(kind, shape);
+        ASSERT_EQ(first_violation_of(full_schedule(kind, shape)), "") << describe(kind, shape);
       }
     }
   }
@@ -96,7 +94,7 @@ TEST(GeneratedSchedules, AreSoundOverUnequalReplicas) {
                                     .micro_batches = micro_batches,
                                     .accumulate = accumulate,
                                     .slack = form.slack};
-          ASSERT_EQ(first_violation(full_schedule(form.kind, shape)), "")
+          ASSERT_EQ(first_violation_of(full_schedule(form.kind, shape)), "")
               << describe(form.kind, shape) << ", slack " << form.slack;
         }
       }
@@ -119,7 +117,7 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundForAnyShape, ()) {
     for (int s = 0; s < shape.num_stages(); ++s)
       shape.offload.push_back(!shape.recomputes(StageId{s}) && *rc::gen::arbitrary<bool>());
   }
-  RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
+  RC_ASSERT(first_violation_of(full_schedule(form.kind, shape)) == "");
 }
 
 RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
@@ -131,7 +129,7 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
       .accumulate = *rc::gen::inRange<int64_t>(1, 90)};
   if (shape.num_stages() > 8) shape.replicas.resize(8);
   if (form.kind == Strategy::EagerOneFOneB) shape.slack = *rc::gen::inRange(0, 7);
-  RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
+  RC_ASSERT(first_violation_of(full_schedule(form.kind, shape)) == "");
 }
 
 // The user numbers the workers: a schedule with permuted worker_of_replica is the same schedule
@@ -153,7 +151,7 @@ RC_GTEST_PROP(GeneratedSchedules, FollowWorkerOfReplica, ()) {
   const Schedule permuted = schedule::generate(form.kind, shape);
   for (size_t w = 0; w < number.size(); ++w)
     RC_ASSERT(permuted.workers[static_cast<size_t>(number[w])] == plain.workers[w]);
-  RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
+  RC_ASSERT(first_violation_of(full_schedule(form.kind, shape)) == "");
 }
 
 }  // namespace penstock::verify::testing

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Schedule parse(const std::string& header, const std::string& lists) {
+Schedule parse_lowered(const std::string& header, const std::string& lists) {
   return schedule::parse_schedule(
       "# penstock schedule 1\n# weights: flush\n# lowered: yes\n" + header + lists, "s.txt");
 }
@@ -28,7 +28,7 @@ std::string report(const Schedule& schedule, const Options& options = {}) {
 }
 
 // Stages 0 and 1 on one worker, one micro-batch.
-constexpr const char* kOneWorker =
+constexpr const char* kTwoOnOne =
     "# replicas: 1 1\n# hosts: 0 0\n# micro-batches: 1  accumulate: 1\n";
 constexpr const char* kUpdates = "0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0\n";
 // A V on two workers: stages 0 and 3, stages 1 and 2.
@@ -38,17 +38,18 @@ constexpr const char* kVUpdates0 = "0FREE0@0,0STEP0@0,3FREE0@0,3STEP0@0\n";
 constexpr const char* kVUpdates1 = "1FREE0@0,1STEP0@0,2FREE0@0,2STEP0@0\n";
 
 Schedule v_schedule() {
-  return parse(kV,
-               std::string("0F0@0,0SEND_F0,3RECV_F0,3F0@0,3I0@0,3SEND_B0,3W0@0,0RECV_B0,0B0@0,") +
-                   kVUpdates0 +
-                   "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2I0@0,1I0@0,1SEND_B0,1W0@0,2W0@0," +
-                   kVUpdates1);
+  return parse_lowered(
+      kV, std::string("0F0@0,0SEND_F0,3RECV_F0,3F0@0,3I0@0,3SEND_B0,3W0@0,0RECV_B0,0B0@0,") +
+              kVUpdates0 +
+              "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2I0@0,1I0@0,1SEND_B0,1W0@0,2W0@0," +
+              kVUpdates1);
 }
 
 }  // namespace
 
 TEST(HandMade, TwoStagesOfOneWorkerExchangeNoMessage) {
-  EXPECT_EQ(report(parse(kOneWorker, std::string("0F0@0,1F0@0,1B0@0,0B0@0,") + kUpdates)), "");
+  EXPECT_EQ(report(parse_lowered(kTwoOnOne, std::string("0F0@0,1F0@0,1B0@0,0B0@0,") + kUpdates)),
+            "");
 }
 
 // Two branches, each a pair of stages: 0 passes its outputs to 3 and 1 to 2 on the same worker, 2
@@ -67,15 +68,16 @@ TEST(HandMade, AStageWithoutALinkToAnyOtherIsIsolated) {
   // they are exchanged.
   const std::string updates = "0SYNC0,1SYNC0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0\n";
   EXPECT_EQ(
-      report(parse("# replicas: 2 2\n# hosts: 0 1 1 0\n# micro-batches: 2  accumulate: 2\n",
-                   "0F0@0,0B0@0,1F1@0,1B1@0," + updates + "1F0@0,1B0@0,0F1@0,0B1@0," + updates)),
+      report(parse_lowered(
+          "# replicas: 2 2\n# hosts: 0 1 1 0\n# micro-batches: 2  accumulate: 2\n",
+          "0F0@0,0B0@0,1F1@0,1B1@0," + updates + "1F0@0,1B0@0,0F1@0,0B1@0," + updates)),
       "pairing: stage 0 exchanges no message with any other\npairing: stage 1 exchanges no message "
       "with any other\n");
 }
 
 TEST(HandMade, AMessageToTheSameWorkerIsRefused) {
-  EXPECT_EQ(report(parse(kOneWorker,
-                         std::string("0F0@0,0SEND_F0,1RECV_F0,1F0@0,1B0@0,0B0@0,") + kUpdates)),
+  EXPECT_EQ(report(parse_lowered(
+                kTwoOnOne, std::string("0F0@0,0SEND_F0,1RECV_F0,1F0@0,1B0@0,0B0@0,") + kUpdates)),
             "pairing: worker 0, 0SEND_F0: both stages run micro-batch 0 on this worker, so nothing "
             "is sent\n"
             "pairing: worker 0, 1RECV_F0: both stages run micro-batch 0 on this worker, so nothing "
@@ -83,10 +85,10 @@ TEST(HandMade, AMessageToTheSameWorkerIsRefused) {
 }
 
 TEST(HandMade, StagesOfOneWorkerRunInTheOrderOfTheirData) {
-  EXPECT_EQ(report(parse(kOneWorker, std::string("1F0@0,0F0@0,1B0@0,0B0@0,") + kUpdates)),
+  EXPECT_EQ(report(parse_lowered(kTwoOnOne, std::string("1F0@0,0F0@0,1B0@0,0B0@0,") + kUpdates)),
             "order: worker 0, 0F0@0: comes after the forward of stage 1 on the same worker, which "
             "needs its data\n");
-  EXPECT_EQ(report(parse(kOneWorker, std::string("0F0@0,1F0@0,0B0@0,1B0@0,") + kUpdates)),
+  EXPECT_EQ(report(parse_lowered(kTwoOnOne, std::string("0F0@0,1F0@0,0B0@0,1B0@0,") + kUpdates)),
             "order: worker 0, 1B0@0: comes after the backward of stage 0 on the same worker, "
             "which needs its data\n");
 }
@@ -95,7 +97,7 @@ TEST(HandMade, AVWithSplitBackwardIsSound) { EXPECT_EQ(report(v_schedule()), "")
 
 TEST(HandMade, ASplitBackwardSendsAfterI) {
   EXPECT_EQ(
-      report(parse(
+      report(parse_lowered(
           kV, std::string("0F0@0,0SEND_F0,3RECV_F0,3F0@0,3SEND_B0,3I0@0,3W0@0,0RECV_B0,0B0@0,") +
                   kVUpdates0 +
                   "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2I0@0,1I0@0,1SEND_B0,1W0@0,2W0@0," +
@@ -104,53 +106,58 @@ TEST(HandMade, ASplitBackwardSendsAfterI) {
 }
 
 TEST(HandMade, StepsWaitForTheLastW) {
-  EXPECT_EQ(report(parse("# replicas: 1\n# micro-batches: 1  accumulate: 1\n",
-                         "0F0@0,0I0@0,0STEP0@0,0W0@0,0FREE0@0\n")),
+  EXPECT_EQ(report(parse_lowered("# replicas: 1\n# micro-batches: 1  accumulate: 1\n",
+                                 "0F0@0,0I0@0,0STEP0@0,0W0@0,0FREE0@0\n")),
             "order: worker 0, 0W0@0: comes after the step of its mini-batch 0\n");
 }
 
 TEST(HandMade, AnIWithoutItsWIsIncomplete) {
-  EXPECT_EQ(report(parse("# replicas: 1\n# micro-batches: 1  accumulate: 1\n",
-                         "0F0@0,0I0@0,0FREE0@0,0STEP0@0\n")),
+  EXPECT_EQ(report(parse_lowered("# replicas: 1\n# micro-batches: 1  accumulate: 1\n",
+                                 "0F0@0,0I0@0,0FREE0@0,0STEP0@0\n")),
             "complete: worker 0, 0W0: is missing\n");
 }
 
 TEST(HandMade, RecomputationComesBetweenTheForwardAndTheGradients) {
   const std::string header = "# replicas: 1 1\n# micro-batches: 1  accumulate: 1\n# recompute: 0\n";
   const std::string last = "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0\n";
-  EXPECT_EQ(report(parse(header, "0F0@0,0SEND_F0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
+  EXPECT_EQ(report(parse_lowered(header,
+                                 "0F0@0,0SEND_F0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
             "");
-  EXPECT_EQ(report(parse(header, "0F0@0,0SEND_F0,0RECV_B0,0R0@0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
+  EXPECT_EQ(report(parse_lowered(header,
+                                 "0F0@0,0SEND_F0,0RECV_B0,0R0@0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
             "order: worker 0, 0R0@0: comes after a receive of its gradients\n");
-  EXPECT_EQ(report(parse(header, "0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
-            "complete: worker 0, 0R0: is missing\n");
   EXPECT_EQ(
-      report(parse(header, "0F0@0,0SEND_F0,0R0@0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
-      "complete: worker 0, 0R0@0: occurs more than once\n");
+      report(parse_lowered(header, "0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
+      "complete: worker 0, 0R0: is missing\n");
+  EXPECT_EQ(report(parse_lowered(
+                header, "0F0@0,0SEND_F0,0R0@0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
+            "complete: worker 0, 0R0@0: occurs more than once\n");
 }
 
 TEST(HandMade, NormsWaitForAllWorkers) {
   const std::string header = "# replicas: 1 1\n# micro-batches: 1  accumulate: 1\n# norm: yes\n";
   const std::string first = "0F0@0,0SEND_F0,0RECV_B0,0B0@0,0NORM0,0FREE0@0,0STEP0@0\n";
+  EXPECT_EQ(report(parse_lowered(
+                header, first + "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1NORM0,1FREE0@0,1STEP0@0\n")),
+            "");
   EXPECT_EQ(
-      report(parse(header, first + "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1NORM0,1FREE0@0,1STEP0@0\n")),
-      "");
-  EXPECT_EQ(report(parse(header, first + "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0\n")),
-            "complete: worker 1, 1NORM0: is missing\n"
-            "order: worker 1, 1STEP0@0: the norm of its mini-batch does not come before it\n"
-            "deadlock: worker 0, 0NORM0: worker 0 at 0NORM0 waits for worker 1 to join, whose list "
-            "has ended\n");
+      report(parse_lowered(header, first + "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0\n")),
+      "complete: worker 1, 1NORM0: is missing\n"
+      "order: worker 1, 1STEP0@0: the norm of its mini-batch does not come before it\n"
+      "deadlock: worker 0, 0NORM0: worker 0 at 0NORM0 waits for worker 1 to join, whose list "
+      "has ended\n");
   // Worker 1 joins before it has sent the gradients that worker 0 needs to join.
   EXPECT_THAT(
-      report(parse(header, first + "1RECV_F0,1F0@0,1B0@0,1NORM0,1SEND_B0,1FREE0@0,1STEP0@0\n")),
+      report(parse_lowered(header,
+                           first + "1RECV_F0,1F0@0,1B0@0,1NORM0,1SEND_B0,1FREE0@0,1STEP0@0\n")),
       HasSubstr("deadlock: worker 0, 0RECV_B0: with 1 credit per channel, 2 workers wait in a "
                 "cycle: worker 0 at 0RECV_B0 waits for "
                 "worker 1 to send; worker 1 at 1NORM0 waits for worker 0 to join"));
 }
 
 TEST(HandMade, NormsAreMarkedWithTheWorkersFirstStage) {
-  EXPECT_EQ(report(parse(std::string(kOneWorker) + "# norm: yes\n",
-                         std::string("0F0@0,1F0@0,1B0@0,0B0@0,1NORM0,") + kUpdates)),
+  EXPECT_EQ(report(parse_lowered(std::string(kTwoOnOne) + "# norm: yes\n",
+                                 std::string("0F0@0,1F0@0,1B0@0,0B0@0,1NORM0,") + kUpdates)),
             "complete: worker 0, 1NORM0: must be marked with the worker's first stage, 0\n");
 }
 
@@ -179,7 +186,7 @@ TEST(HandMade, SyncsOfTwoStagesInDifferentOrdersDeadlock) {
 
 TEST(HandMade, GradientsComeBackAlongEveryLink) {
   EXPECT_THAT(
-      report(parse(
+      report(parse_lowered(
           "# replicas: 1 1\n# micro-batches: 1  accumulate: 1\n",
           "0F0@0,0SEND_F0,0B0@0,0FREE0@0,0STEP0@0\n1RECV_F0,1F0@0,1B0@0,1FREE0@0,1STEP0@0\n")),
       HasSubstr("pairing: stage 0 sends outputs to stage 1, which sends no gradients back"));
@@ -187,9 +194,10 @@ TEST(HandMade, GradientsComeBackAlongEveryLink) {
 
 TEST(HandMade, AMessageThatBothEndsLeaveOutIsReported) {
   EXPECT_EQ(
-      report(parse("# replicas: 1 1\n# micro-batches: 2  accumulate: 2\n",
-                   "0F0@0,0SEND_F0,0F1@0,0RECV_B0,0B0@0,0RECV_B1,0B1@0,0FREE0@0,0STEP0@0\n"
-                   "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1F1@0,1B1@0,1SEND_B1,1FREE0@0,1STEP0@0\n")),
+      report(
+          parse_lowered("# replicas: 1 1\n# micro-batches: 2  accumulate: 2\n",
+                        "0F0@0,0SEND_F0,0F1@0,0RECV_B0,0B0@0,0RECV_B1,0B1@0,0FREE0@0,0STEP0@0\n"
+                        "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1F1@0,1B1@0,1SEND_B1,1FREE0@0,1STEP0@0\n")),
       "pairing: worker 1, 1RECV_F1: is missing and not sent; other micro-batches use the link\n");
 }
 
@@ -250,9 +258,9 @@ TEST(Counterexample, IsAWorkersWaitForItselfWhenItsListIsInTheWrongOrder) {
 TEST(Memory, CountsEachThingWhileItIsHeld) {
   // Stage 1 recomputes. At its R the worker holds both versions, both gradients, the whole stashes
   // of both stages, and stage 1's inputs, which the recomputation needs.
-  const Schedule schedule =
-      parse("# replicas: 1 1\n# hosts: 0 0\n# micro-batches: 1  accumulate: 1\n# recompute: 1\n",
-            std::string("0F0@0,1F0@0,1R0@0,1I0@0,0I0@0,0W0@0,1W0@0,") + kUpdates);
+  const Schedule schedule = parse_lowered(
+      "# replicas: 1 1\n# hosts: 0 0\n# micro-batches: 1  accumulate: 1\n# recompute: 1\n",
+      std::string("0F0@0,1F0@0,1R0@0,1I0@0,0I0@0,0W0@0,1W0@0,") + kUpdates);
   const Options options{.memory_limit_bytes = 11'110'166,
                         .stash_bytes = {10, 50},
                         .weight_bytes = {1'000'000, 10'000'000},
@@ -270,14 +278,14 @@ TEST(Memory, CountsEachThingWhileItIsHeld) {
 TEST(Memory, IsFreedByWNotByI) {
   const std::string header = "# replicas: 1\n# micro-batches: 2  accumulate: 2\n";
   const Options options{.stash_bytes = {10}};
-  EXPECT_EQ(
-      peaks(parse(header, "0F0@0,0I0@0,0F1@0,0I1@0,0W0@0,0W1@0,0FREE0@0,0STEP0@0\n"), options)[0]
-          .bytes,
-      20);
-  EXPECT_EQ(
-      peaks(parse(header, "0F0@0,0I0@0,0W0@0,0F1@0,0I1@0,0W1@0,0FREE0@0,0STEP0@0\n"), options)[0]
-          .bytes,
-      10);
+  EXPECT_EQ(peaks(parse_lowered(header, "0F0@0,0I0@0,0F1@0,0I1@0,0W0@0,0W1@0,0FREE0@0,0STEP0@0\n"),
+                  options)[0]
+                .bytes,
+            20);
+  EXPECT_EQ(peaks(parse_lowered(header, "0F0@0,0I0@0,0W0@0,0F1@0,0I1@0,0W1@0,0FREE0@0,0STEP0@0\n"),
+                  options)[0]
+                .bytes,
+            10);
 }
 
 // The same case as in simulate/memory_test.cpp: 8 inputs, and the one stash whose backward runs.
@@ -292,7 +300,8 @@ TEST(Memory, NeedsOnlyInputsUntilTheRecomputation) {
 }
 
 TEST(Memory, SaturatesAndKeepsCountingBeyondTheRange) {
-  const Schedule schedule = parse(kOneWorker, std::string("0F0@0,1F0@0,1B0@0,0B0@0,") + kUpdates);
+  const Schedule schedule =
+      parse_lowered(kTwoOnOne, std::string("0F0@0,1F0@0,1B0@0,0B0@0,") + kUpdates);
   EXPECT_EQ(
       peaks(schedule, {.stash_bytes = {INT64_MAX, INT64_MAX}, .weight_bytes = {INT64_MAX, -5}})[0]
           .bytes,

@@ -57,12 +57,6 @@ int64_t most_under_way(const ScheduleShape& shape) {
   return most;
 }
 
-/// The first violation as text, empty when there is none.
-std::string first_violation(const Schedule& schedule, int64_t credits) {
-  const std::vector<Violation> violations = verify(schedule, {.credits = credits});
-  return violations.empty() ? "" : violations[0].rule + ": " + violations[0].message;
-}
-
 int64_t count_of(const ScheduleShape& shape, int replica, int replicas) {
   return shape.micro_batches <= replica ? 0
                                         : (shape.micro_batches - replica + replicas - 1) / replicas;

@@ -9,6 +9,7 @@
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
+#include "penstock/verify/verify.h"
 
 namespace penstock::verify::testing {
 
@@ -77,6 +78,12 @@ inline std::optional<ScheduleShape> shape_for(Strategy kind, const ScheduleShape
 inline Schedule full_schedule(Strategy kind, const ScheduleShape& shape) {
   return schedule::lower(schedule::generate(kind, shape),
                          schedule::chain_links(shape.num_stages()));
+}
+
+/// The first violation as text, empty when there is none.
+inline std::string first_violation(const Schedule& schedule, int64_t credits) {
+  const std::vector<Violation> violations = verify(schedule, {.credits = credits});
+  return violations.empty() ? "" : violations[0].rule + ": " + violations[0].message;
 }
 
 inline std::string describe(Strategy kind, const ScheduleShape& shape) {

@@ -26,4 +26,8 @@ class EmulatedDevices : public Devices {
   int count_;
 };
 
+/// Two of them.
+inline const at::Device kFirst(at::kCUDA, 0);
+inline const at::Device kSecond(at::kCUDA, 1);
+
 }  // namespace penstock::model

@@ -150,7 +150,7 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
   }
 }
 
-class Scale : public Layer {
+class UserScale : public Layer {
  public:
   std::string kind() const override { return "scale"; }
   std::vector<ParameterSpec> parameters() const override {
@@ -163,7 +163,7 @@ class Scale : public Layer {
 };
 
 TEST(LayerWork, TheDefaultIsOnePassOverTheData) {
-  const LayerWork work = Scale().work({{3}}, {{3}}, 10);
+  const LayerWork work = UserScale().work({{3}}, {{3}}, 10);
   EXPECT_EQ(work.forward,
             (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 3 + 30))}));
   EXPECT_EQ(work.backward_inputs,

@@ -83,7 +83,7 @@ double ordered_share(int n, int size) {
   return most;
 }
 
-struct Case {
+struct SumCase {
   cluster::Cluster cluster;
   int replicas = 2;
   int level = 1;
@@ -92,7 +92,7 @@ struct Case {
   int machines = 1;
 };
 
-double inside_ns(const Case& c, double network) {
+double inside_ns(const SumCase& c, double network) {
   const int r = std::min(c.replicas, c.machine_size);
   const int top = std::min(c.level, c.machine_level);
   if (c.machine_size == 1) return 0;
@@ -138,7 +138,7 @@ double inside_ns(const Case& c, double network) {
 }
 
 /// Per byte, and the latency.
-double sum_ns(const Case& c, double bytes) {
+double sum_ns(const SumCase& c, double bytes) {
   const cluster::Topology topology(c.cluster);
   const auto latency = [&](int level) {
     return static_cast<double>(topology.path(level).latency_ns);
@@ -180,7 +180,7 @@ TEST(HierarchicalProperty, PricesAreThoseOfEveryUnitWrittenOut) {
   int described = 0;
   for (uint64_t seed = 0; seed < 2'000; ++seed) {
     Rng rng(seed);
-    Case c{.cluster = testing_graphs::random_cluster(rng, 64)};
+    SumCase c{.cluster = testing_graphs::random_cluster(rng, 64)};
     testing_graphs::add_machines(rng, c.cluster);
     c.cluster.cpu_machines.count = static_cast<int>(between(rng, 0, 3));
     c.cluster.cpu_machines.bandwidth_bytes_per_s = between(rng, 1, 20) * 100'000'000;

@@ -41,7 +41,7 @@ profile::Profile fan(int layers) {
   return profile;
 }
 
-std::string failure(const profile::Profile& profile) {
+std::string refusal(const profile::Profile& profile) {
   try {
     states_of(profile);
   } catch (const ConfigError& error) {
@@ -183,10 +183,10 @@ TEST(CutStates, LongChainsNestAcrossWords) {
 }
 
 TEST(CutStates, RefusesTooManyStatesWithoutListingThem) {
-  EXPECT_THAT(failure(fan(1000)), HasSubstr("more than 20000 cut states"));
-  EXPECT_THAT(failure(fan(1000)), HasSubstr("'b0' and 'b1'"));
+  EXPECT_THAT(refusal(fan(1000)), HasSubstr("more than 20000 cut states"));
+  EXPECT_THAT(refusal(fan(1000)), HasSubstr("'b0' and 'b1'"));
   const std::vector<int64_t> many(static_cast<size_t>(kMaxCutStates), 1);
-  EXPECT_THAT(failure(testing_graphs::chain(many, many, many)), HasSubstr("20000 layers"));
+  EXPECT_THAT(refusal(testing_graphs::chain(many, many, many)), HasSubstr("20000 layers"));
 }
 
 TEST(CutStates, RefusesTwoLongChainsSideBySide) {
@@ -200,12 +200,12 @@ TEST(CutStates, RefusesTwoLongChainsSideBySide) {
   }
   profile.costs.assign(nodes.size(), {.output_bytes = {1}});
   profile.graph = graph::ModelGraph::build(1, std::move(nodes), {{LayerId{999}, 0}});
-  EXPECT_THAT(failure(profile), HasSubstr("more than 20000 cut states"));
+  EXPECT_THAT(refusal(profile), HasSubstr("more than 20000 cut states"));
 }
 
 TEST(CutStates, RefusesTotalsThatOverflow) {
   const int64_t huge = int64_t{1} << 61;
-  EXPECT_THAT(failure(testing_graphs::chain({1, 1, 1}, {huge, huge, huge}, {1, 1, 1})),
+  EXPECT_THAT(refusal(testing_graphs::chain({1, 1, 1}, {huge, huge, huge}, {1, 1, 1})),
               HasSubstr("sizes (bytes) add up to more than 2^62"));
 }
 

@@ -12,14 +12,14 @@ namespace {
 using testing_graphs::between;
 using testing_graphs::flat_cluster;
 
-struct Case {
+struct ChunkCase {
   profile::Profile profile;
   cluster::Cluster cluster = flat_cluster(2, 1);
   PlanOptions options;
   std::vector<double> speeds;
   std::vector<int> v;  ///< worker of each chunk of a V
 
-  Case(uint64_t seed, int most_layers) {
+  ChunkCase(uint64_t seed, int most_layers) {
     Rng rng(seed);
     std::vector<int64_t> times;
     const auto workers = static_cast<int>(between(rng, 1, 3));
@@ -48,7 +48,7 @@ void for_each_cut(int layers, int parts, const Visit& visit) {
 TEST(BestFold, IsWithinItsBoundOfBruteForce) {
   int optimal = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    const Case c(seed, 11);
+    const ChunkCase c(seed, 11);
     const Context context(c.profile, c.cluster, c.options);
     const LayerRuns runs(context);
     const Fold fold = best_fold(runs, c.speeds);
@@ -88,7 +88,7 @@ TEST(BestFold, FindsTheFoldThatStraightCutsMiss) {
 TEST(Improved, NeverMakesTheSlowestWorkerSlowerAndKeepsForbiddenCutsOut) {
   int faster = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    const Case c(seed, 30);
+    const ChunkCase c(seed, 30);
     const Context context(c.profile, c.cluster, c.options);
     const LayerRuns runs(context);
     const auto parts = static_cast<int>(c.v.size());

@@ -28,15 +28,12 @@ using testing::HasSubstr;
 using testing_graphs::between;
 using testing_graphs::chain;
 using testing_graphs::flat_cluster;
+using testing_graphs::vgg_like;
 
 // 1 ms forward, 2 ms backward; 1 kB of weights and of output each.
 profile::Profile equal_layers(size_t count) {
   return chain(std::vector<int64_t>(count, 1'000'000), std::vector<int64_t>(count, 1'000),
                std::vector<int64_t>(count, 1'000));
-}
-
-profile::Profile vgg_like() {
-  return chain({400'000, 400'000, 30'000}, {1000, 1000, 1'000'000}, {10'000, 10'000, 100});
 }
 
 plan::Plan compared(const profile::Profile& profile, const cluster::Cluster& cluster,
@@ -525,7 +522,7 @@ struct RandomChain {
   }
 };
 
-RandomChain random_chain(Rng& rng, int chunks) {
+RandomChain random_pipeline(Rng& rng, int chunks) {
   const int workers = 2 + static_cast<int>(rng.below(4));
   const size_t layers = static_cast<size_t>(chunks * workers) + rng.below(8);
   std::vector<int64_t> times;
@@ -552,7 +549,7 @@ void expect_fastest(const std::string& from_costs, const std::vector<std::string
   Rng rng(5);
   int compared = 0;
   for (int trial = 0; trial < count; ++trial) {
-    const RandomChain random = random_chain(rng, chunks);
+    const RandomChain random = random_pipeline(rng, chunks);
     const double rate_from_costs = random.samples_per_s(from_costs);
     for (const std::string& other : others) {
       const double of_other = random.samples_per_s(other);
@@ -604,7 +601,7 @@ TEST(SynchronousPipelines, OrdersFromCostsAreNoSlowerWithMoreMemory) {
   int compared = 0;
   const int count = trials(6);
   for (int trial = 0; trial < count; ++trial) {
-    RandomChain random = random_chain(rng, 1);
+    RandomChain random = random_pipeline(rng, 1);
     double before = 0;
     for (int64_t limit = 4'000; limit < 34'000; limit += limit / 8) {
       random.options.memory_limit_bytes = limit;

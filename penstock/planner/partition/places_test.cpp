@@ -20,7 +20,7 @@ struct Shape {
   int most_layers = 5;
 };
 
-struct Case {
+struct PlaceCase {
   profile::Profile profile;
   cluster::Cluster cluster;
   std::unique_ptr<CostModel> model;
@@ -39,9 +39,9 @@ cluster::Device random_device(Rng& rng, bool limited_memory) {
           .speed = speeds[rng.below(5)]};
 }
 
-Case random_case(uint64_t seed, const Shape& shape) {
+PlaceCase random_places(uint64_t seed, const Shape& shape) {
   Rng rng(seed);
-  Case result;
+  PlaceCase result;
   result.profile = testing_graphs::random_profile(
       rng, static_cast<int>(between(rng, 1, shape.most_layers)), 0.25);
   result.cluster = testing_graphs::random_cluster(rng, shape.most_workers);
@@ -80,7 +80,7 @@ Case random_case(uint64_t seed, const Shape& shape) {
   return result;
 }
 
-PartitionProblem problem_of(const Case& c, const CutStates& states) {
+PartitionProblem problem_of(const PlaceCase& c, const CutStates& states) {
   return {.states = states,
           .model = *c.model,
           .memory = c.memory,
@@ -115,7 +115,7 @@ int expect_optimal(uint64_t first_seed, int cases, const Shape& shape) {
   for (uint64_t seed = first_seed;
        seed < first_seed + static_cast<uint64_t>(cases) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    const Case c = random_case(seed, shape);
+    const PlaceCase c = random_places(seed, shape);
     const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(c.profile);
     const CutStates states(c.profile.graph, layers);
     const auto found = best_partition(problem_of(c, states));
@@ -168,10 +168,10 @@ TEST(Placement, EqualsBruteForceForStraightPipelines) {
 TEST(Placement, LeastMemoryIsTheThreshold) {
   for (const bool unequal : {false, true}) {
     for (uint64_t seed = 0; seed < 150; ++seed) {
-      Case c = random_case(seed, {.limited_memory = true,
-                                  .unequal_devices = unequal,
-                                  .straight = seed % 3 == 0,
-                                  .most_workers = 6});
+      PlaceCase c = random_places(seed, {.limited_memory = true,
+                                         .unequal_devices = unequal,
+                                         .straight = seed % 3 == 0,
+                                         .most_workers = 6});
       const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(c.profile);
       const CutStates states(c.profile.graph, layers);
       const auto least = least_memory(problem_of(c, states));

@@ -20,7 +20,7 @@ using testing_graphs::between;
 using testing_graphs::chain;
 using testing_graphs::flat_cluster;
 
-profile::Profile equal_layers(int layers, int64_t forward_ns = 1'000'000) {
+profile::Profile heavy_layers(int layers, int64_t forward_ns = 1'000'000) {
   const auto count = static_cast<size_t>(layers);
   return chain(std::vector<int64_t>(count, forward_ns), std::vector<int64_t>(count, 1'000'000),
                std::vector<int64_t>(count, 1'000'000));
@@ -34,14 +34,14 @@ plan::Plan straight_plan(int workers, const std::string& strategy, int64_t micro
   options.micro_batches = micro_batches;
   options.slack = slack;
   PlanResult result =
-      make_plan(equal_layers(layers), flat_cluster(workers, 1'000'000'000'000), options);
+      make_plan(heavy_layers(layers), flat_cluster(workers, 1'000'000'000'000), options);
   EXPECT_TRUE(result.plan.has_value()) << result.reason;
   plan::validate(*result.plan);
   return *result.plan;
 }
 
 // One layer per stage, and what a generator wants of worker_of_replica.
-Split split_of(Strategy kind, const std::vector<bool>& recompute, int replicas, int chunks) {
+Split split_by_layer(Strategy kind, const std::vector<bool>& recompute, int replicas, int chunks) {
   Split split;
   split.strategy = kind;
   split.policy = default_policy(kind);
@@ -74,12 +74,13 @@ TEST(Estimate, WorkersWithSeveralStagesAreSimulatedWhereTwoStepsOfThemAreShort) 
 }
 
 TEST(Estimate, LongStepsOfWorkersWithSeveralStagesStillHaveTheirMemory) {
-  const profile::Profile profile = equal_layers(256);
+  const profile::Profile profile = heavy_layers(256);
   const cluster::Cluster cluster = flat_cluster(128, 1'000'000'000'000);
   const PlanOptions options;
   const Context context(profile, cluster, options);
   for (const Strategy kind : {Strategy::Interleaved, Strategy::ZbV, Strategy::DualPipeV}) {
-    const plan::Plan plan = price(context, split_of(kind, std::vector<bool>(256), 1, 2), 4'000);
+    const plan::Plan plan =
+        price(context, split_by_layer(kind, std::vector<bool>(256), 1, 2), 4'000);
     plan::validate(plan);
     EXPECT_THAT(plan.explanation.notes, Contains(HasSubstr("too large to be simulated")));
     // Two stages' weights, gradients and momenta, then activations of 2p stages, more or less.
@@ -90,11 +91,11 @@ TEST(Estimate, LongStepsOfWorkersWithSeveralStagesStillHaveTheirMemory) {
 }
 
 TEST(Estimate, InterleavedWithOneStagePerWorkerHasNoHosts) {
-  const profile::Profile profile = equal_layers(4);
+  const profile::Profile profile = heavy_layers(4);
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000);
   const PlanOptions options;
   const Context context(profile, cluster, options);
-  Split split = split_of(Strategy::Interleaved, std::vector<bool>(4), 1, 2);
+  Split split = split_by_layer(Strategy::Interleaved, std::vector<bool>(4), 1, 2);
   split.worker_of_replica.clear();
   for (int s = 0; s < 4; ++s) split.places[static_cast<size_t>(s)] = {s, 1};
   const plan::Plan plan = price(context, split, 1'000'000);
@@ -119,8 +120,8 @@ TEST(Estimate, MemoryOfWorkersWithSeveralStagesIsABoundAndNotAFarOne) {
     std::vector<bool> recompute;
     for (int s = 0; s < stages; ++s) recompute.push_back(rng.below(4) == 0);
     const Split split =
-        split_of(kind, recompute, traits(kind).replicas_per_copy() * copies, chunks);
-    const profile::Profile profile = equal_layers(stages);
+        split_by_layer(kind, recompute, traits(kind).replicas_per_copy() * copies, chunks);
+    const profile::Profile profile = heavy_layers(stages);
     const cluster::Cluster cluster = flat_cluster(split.num_workers(), 1'000'000'000'000);
     const PlanOptions options;
     const Context context(profile, cluster, options);
@@ -174,7 +175,7 @@ TEST(Estimate, SlackTakesMemory) {
 }
 
 TEST(Estimate, RecomputationIsWork) {
-  const profile::Profile profile = equal_layers(4);
+  const profile::Profile profile = heavy_layers(4);
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000);
   const PlanOptions options;
   const Context context(profile, cluster, options);

@@ -18,8 +18,9 @@ using testing_graphs::flat_cluster;
 using testing_graphs::random_cluster;
 using testing_graphs::random_profile;
 
-std::optional<plan::Plan> planned(const profile::Profile& profile, const cluster::Cluster& cluster,
-                                  Strategy strategy, int64_t micro_batches) {
+std::optional<plan::Plan> possible_plan(const profile::Profile& profile,
+                                        const cluster::Cluster& cluster, Strategy strategy,
+                                        int64_t micro_batches) {
   PlanOptions options;
   options.strategy = strategy;
   options.micro_batches = micro_batches;
@@ -37,7 +38,7 @@ TEST(RoundTrip, OfOneMicroBatchIsTheStep) {
       chain({3'000, 5'000, 4'000}, {1'000, 1'000, 1'000}, {4'000, 2'000, 1'000});
   const cluster::Cluster cluster = flat_cluster(3, 1'000'000'000, 100);
   for (const Strategy strategy : {Strategy::OneFOneBFlush, Strategy::EagerOneFOneB}) {
-    const auto plan = planned(profile, cluster, strategy, 1);
+    const auto plan = possible_plan(profile, cluster, strategy, 1);
     ASSERT_TRUE(plan.has_value());
     ASSERT_EQ(plan->stages.size(), 3U);
     // 12 us forward, twice that back; 4 us and 2 us on the wire, 100 ns of latency, there and back.
@@ -52,7 +53,7 @@ TEST(RoundTrip, LeavesOutTheWeightsGradientsOfASplitBackwardPass) {
   profile.costs[0].backward_weight_ns = 2'000;
   profile.costs[1].backward_weight_ns = 4'000;
   const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000);
-  const auto plan = planned(profile, cluster, Strategy::ZbH1, 1);
+  const auto plan = possible_plan(profile, cluster, Strategy::ZbH1, 1);
   ASSERT_TRUE(plan.has_value());
   ASSERT_EQ(plan->stages.size(), 2U);
   EXPECT_EQ(round_trip_ns(cluster::Topology(cluster), *plan), 24'000 - 6'000 + 2 * 4'000);
@@ -69,7 +70,7 @@ TEST(RoundTrip, NoStepOfAnyKindIsShorter) {
     const cluster::Cluster cluster = random_cluster(rng, 8);
     const auto kinds = synchronous_pipelines();
     const Strategy strategy = kinds[rng.below(kinds.size())];
-    const auto plan = planned(profile, cluster, strategy, between(rng, 1, 4));
+    const auto plan = possible_plan(profile, cluster, strategy, between(rng, 1, 4));
     if (!plan) continue;
     constexpr int64_t kSteps = 3;
     const int64_t least_ns = kSteps * round_trip_ns(cluster::Topology(cluster), *plan);

@@ -28,7 +28,7 @@ TEST(ShareWithinUnit, IsTheShareOfPairsThatMeet) {
   }
 }
 
-cluster::Cluster servers(int per_server, int count) {
+cluster::Cluster racked_servers(int per_server, int count) {
   cluster::Cluster cluster = testing_graphs::flat_cluster(per_server, 10'000'000'000);
   cluster.levels.push_back(
       {.name = "rack", .count = count, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 0});
@@ -49,16 +49,18 @@ std::vector<double> bytes_of_dp(const cluster::Cluster& cluster, int replicas, G
 
 TEST(BytesPerSample, ARingLeavesEveryServerOnce) {
   // 6 workers pass on 2(r-1)/r W each; of the 6 hops 3 leave a server.
-  EXPECT_EQ(bytes_of_dp(servers(2, 3), 6, GradientSync::Ring),
+  EXPECT_EQ(bytes_of_dp(racked_servers(2, 3), 6, GradientSync::Ring),
             (std::vector<double>{6 * 2000, 3 * 2000}));
-  EXPECT_EQ(bytes_of_dp(servers(6, 1), 6, GradientSync::Ring), (std::vector<double>{6 * 2000, 0}));
-  EXPECT_EQ(bytes_of_dp(servers(2, 3), 2, GradientSync::Ring), (std::vector<double>{2 * 1200, 0}));
+  EXPECT_EQ(bytes_of_dp(racked_servers(6, 1), 6, GradientSync::Ring),
+            (std::vector<double>{6 * 2000, 0}));
+  EXPECT_EQ(bytes_of_dp(racked_servers(2, 3), 2, GradientSync::Ring),
+            (std::vector<double>{2 * 1200, 0}));
 }
 
 TEST(BytesPerSample, GradientsIn16BitsAreHalfOfThem) {
-  EXPECT_EQ(bytes_of_dp(servers(2, 3), 6, GradientSync::Ring, FloatType::BFloat16),
+  EXPECT_EQ(bytes_of_dp(racked_servers(2, 3), 6, GradientSync::Ring, FloatType::BFloat16),
             (std::vector<double>{6 * 1000, 3 * 1000}));
-  cluster::Cluster threads = servers(2, 3);
+  cluster::Cluster threads = racked_servers(2, 3);
   threads.levels.front().by_reference = true;
   EXPECT_EQ(bytes_of_dp(threads, 6, GradientSync::Ring, FloatType::Float16),
             (std::vector<double>{6 * 2000, 3 * 1000}));
@@ -66,16 +68,16 @@ TEST(BytesPerSample, GradientsIn16BitsAreHalfOfThem) {
 
 TEST(BytesPerSample, AParameterServerTalksToEveryone) {
   // Colocated: each ordered pair exchanges W/r twice; 24 of the 30 pairs are in different servers.
-  EXPECT_EQ(bytes_of_dp(servers(2, 3), 6, GradientSync::ParameterServer),
+  EXPECT_EQ(bytes_of_dp(racked_servers(2, 3), 6, GradientSync::ParameterServer),
             (std::vector<double>{30 * 400, 24 * 400}));
-  cluster::Cluster cluster = servers(2, 3);
+  cluster::Cluster cluster = racked_servers(2, 3);
   cluster.cpu_machines = {.count = 2, .bandwidth_bytes_per_s = 1'000'000'000};
   EXPECT_EQ(bytes_of_dp(cluster, 6, GradientSync::ParameterServer),
             (std::vector<double>{12 * 1200, 12 * 1200}));
 }
 
 TEST(BytesPerSample, SummationServicesShareTheWeightsSoThatAllFinishTogether) {
-  cluster::Cluster cluster = servers(1, 6);
+  cluster::Cluster cluster = racked_servers(1, 6);
   cluster.cpu_machines = {.count = 6, .bandwidth_bytes_per_s = 1'000'000'000};
   // As many CPU machines as workers keep everything: each worker sends and takes W.
   EXPECT_EQ(bytes_of_dp(cluster, 6, GradientSync::Summation), (std::vector<double>{0, 12 * 1200}));
@@ -88,14 +90,14 @@ TEST(BytesPerSample, SummationServicesShareTheWeightsSoThatAllFinishTogether) {
 
 TEST(BytesPerSample, MachinesSendWhatTheyAddedInside) {
   // In each of three servers both replicas exchange W/2 twice; each pair of servers W/3 twice.
-  EXPECT_EQ(bytes_of_dp(servers(2, 3), 6, GradientSync::Hierarchical),
+  EXPECT_EQ(bytes_of_dp(racked_servers(2, 3), 6, GradientSync::Hierarchical),
             (std::vector<double>{6 * 1200, 6 * 800}));
   // Two servers and a half: the last replica has nothing to add inside.
-  EXPECT_EQ(bytes_of_dp(servers(2, 3), 5, GradientSync::Hierarchical),
+  EXPECT_EQ(bytes_of_dp(racked_servers(2, 3), 5, GradientSync::Hierarchical),
             (std::vector<double>{4 * 1200, 6 * 800}));
-  EXPECT_EQ(bytes_of_dp(servers(2, 3), 2, GradientSync::Hierarchical),
+  EXPECT_EQ(bytes_of_dp(racked_servers(2, 3), 2, GradientSync::Hierarchical),
             (std::vector<double>{2 * 1200, 0}));
-  cluster::Cluster cluster = servers(2, 3);
+  cluster::Cluster cluster = racked_servers(2, 3);
   cluster.cpu_machines = {.count = 3, .bandwidth_bytes_per_s = 1'000'000'000};
   EXPECT_EQ(bytes_of_dp(cluster, 6, GradientSync::Hierarchical),
             (std::vector<double>{6 * 1200, 6 * 1200}));
@@ -103,7 +105,7 @@ TEST(BytesPerSample, MachinesSendWhatTheyAddedInside) {
 
 TEST(BytesPerSample, WorkersOfSeveralStagesAreListedByMachine) {
   plan::Plan plan;
-  plan.cluster = servers(2, 2);
+  plan.cluster = racked_servers(2, 2);
   plan.stages = {{.layers = {"a"}, .replicas = 3, .weight_bytes = 1200, .first_worker = -1}};
   plan.worker_of_replica = {0, 3, 2};
   plan.micro_batches = 1;
@@ -113,7 +115,7 @@ TEST(BytesPerSample, WorkersOfSeveralStagesAreListedByMachine) {
 }
 
 TEST(BytesPerSample, MessagesCountAtEveryLevelTheyPass) {
-  const cluster::Cluster cluster = servers(2, 2);
+  const cluster::Cluster cluster = racked_servers(2, 2);
   plan::Plan plan;
   plan.cluster = cluster;
   plan.micro_batch_size = 5;

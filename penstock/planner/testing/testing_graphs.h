@@ -154,4 +154,17 @@ inline profile::Profile chain(const std::vector<int64_t>& forward_ns,
   return profile;
 }
 
+/// VGG-16 in small: computation first, weights last. Times in us so that rounding does not matter.
+inline profile::Profile vgg_like() {
+  return chain({400'000, 400'000, 30'000}, {1000, 1000, 1'000'000}, {10'000, 10'000, 100});
+}
+
+/// Two servers of two, ten times slower between them than inside.
+inline cluster::Cluster two_servers() {
+  cluster::Cluster cluster = flat_cluster(2, 10'000'000'000);
+  cluster.levels.push_back(
+      {.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 10});
+  return cluster;
+}
+
 }  // namespace penstock::planner::testing_graphs

@@ -23,11 +23,10 @@
 namespace penstock::runtime::testing {
 namespace {
 
+using model::kFirst;
+using model::kSecond;
 using plan::Strategy;
 using ::testing::HasSubstr;
-
-const at::Device kFirst(at::kCUDA, 0);
-const at::Device kSecond(at::kCUDA, 1);
 
 /// Of one link: what the sender's stream has copied out.
 struct Wire {

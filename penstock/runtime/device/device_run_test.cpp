@@ -12,11 +12,11 @@
 namespace penstock::runtime::testing {
 namespace {
 
+using model::kFirst;
+using model::kSecond;
 using plan::Strategy;
 
 const at::Device kCpu = at::kCPU;
-const at::Device kFirst(at::kCUDA, 0);
-const at::Device kSecond(at::kCUDA, 1);
 
 /// libtorch takes other ways to the same numbers on devices that it does not know.
 constexpr double kRounding = 1e-5;
@@ -41,39 +41,39 @@ void expect_same_on(std::vector<at::Device> device_of_worker, Case setup,
             expected.run.timeline.workers.front().size());
 }
 
-constexpr int64_t kSamples = int64_t{12} * 6;
+constexpr int64_t kRunSamples = int64_t{12} * 6;
 
-TEST(DeviceRun, OneGpuHasTheBitsOfTheCpu) { expect_same_on({kFirst}, {.samples = kSamples}); }
+TEST(DeviceRun, OneGpuHasTheBitsOfTheCpu) { expect_same_on({kFirst}, {.samples = kRunSamples}); }
 
 TEST(DeviceRun, StagesOnTwoGpusWaitForEachOther) {
   for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1}) {
     expect_same_on({kFirst, kSecond},
-                   {.kind = kind, .replicas = {1, 1}, .parts = 4, .samples = kSamples});
+                   {.kind = kind, .replicas = {1, 1}, .parts = 4, .samples = kRunSamples});
   }
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneB,
                                      .replicas = {1, 1},
                                      .policy = schedule::WeightPolicy::Stash,
                                      .parts = 1,
-                                     .samples = kSamples});
+                                     .samples = kRunSamples});
 }
 
 TEST(DeviceRun, WorkersOfOneGpuHaveStreamsOfTheirOwn) {
   expect_same_on(
       {kFirst, kFirst, kFirst},
-      {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = 4, .samples = kSamples});
+      {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = 4, .samples = kRunSamples});
 }
 
 TEST(DeviceRun, TheCpuTakesPart) {
   expect_same_on(
       {kCpu, kFirst, kCpu},
-      {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = 4, .samples = kSamples});
+      {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = 4, .samples = kRunSamples});
 }
 
 TEST(DeviceRun, SeveralStagesOfAWorkerShareItsStream) {
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::Interleaved,
                                      .replicas = {1, 1, 1, 1},
                                      .parts = 4,
-                                     .samples = kSamples,
+                                     .samples = kRunSamples,
                                      .chunks = 2});
 }
 
@@ -82,7 +82,7 @@ TEST(DeviceRun, ReplicasShareOutTheOptimisersState) {
     const Case setup{.kind = Strategy::DataParallel,
                      .replicas = {2},
                      .parts = 2,
-                     .samples = kSamples,
+                     .samples = kRunSamples,
                      .optimizer = gentle_adam(),
                      .learning_rate = 0.01,
                      .norm = norm,
@@ -96,17 +96,17 @@ TEST(DeviceRun, ReplicasShareOutTheOptimisersState) {
 TEST(DeviceRun, ReplicasAddTheirGradients) {
   expect_same_on(
       {kFirst, kSecond},
-      {.kind = Strategy::DataParallel, .replicas = {2}, .parts = 2, .samples = kSamples});
+      {.kind = Strategy::DataParallel, .replicas = {2}, .parts = 2, .samples = kRunSamples});
   expect_same_on(
       {kFirst, kSecond, kFirst},
-      {.kind = Strategy::OneFOneBFlush, .replicas = {2, 1}, .parts = 4, .samples = kSamples});
+      {.kind = Strategy::OneFOneBFlush, .replicas = {2, 1}, .parts = 4, .samples = kRunSamples});
 }
 
 TEST(DeviceRun, GradientsAreClipped) {
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
                                      .replicas = {1, 1},
                                      .parts = 2,
-                                     .samples = kSamples,
+                                     .samples = kRunSamples,
                                      .norm = true,
                                      .max_grad_norm = 0.05});
 }
@@ -115,7 +115,7 @@ TEST(DeviceRun, RecomputationRunsOnTheDevice) {
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
                                      .replicas = {1, 1},
                                      .parts = 4,
-                                     .samples = kSamples,
+                                     .samples = kRunSamples,
                                      .recompute = {true, false}});
 }
 
@@ -123,37 +123,37 @@ TEST(DeviceRun, ActivationsMoveToTheHostAndBack) {
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::GPipe,
                                      .replicas = {1, 1},
                                      .parts = 6,
-                                     .samples = kSamples,
+                                     .samples = kRunSamples,
                                      .offload = {true, true}});
   for (const Strategy kind : {Strategy::OneFOneBFlush, Strategy::ZbH2}) {
     expect_same_on({kFirst, kSecond, kFirst, kSecond}, {.kind = kind,
                                                         .replicas = {1, 1, 1, 1},
                                                         .parts = 6,
-                                                        .samples = kSamples,
+                                                        .samples = kRunSamples,
                                                         .offload = {true, true, true, true}});
   }
   // Two stages on one device exchange tensors by reference.
   expect_same_on({kFirst, kSecond, kFirst}, {.kind = Strategy::GPipe,
                                              .replicas = {1, 1, 1},
                                              .parts = 6,
-                                             .samples = kSamples,
+                                             .samples = kRunSamples,
                                              .offload = {true, true, true}});
   expect_same_on({kFirst, kSecond, kFirst}, {.kind = Strategy::GPipe,
                                              .replicas = {2, 1},
                                              .parts = 6,
-                                             .samples = kSamples,
+                                             .samples = kRunSamples,
                                              .offload = {true, true}});
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::Interleaved,
                                      .replicas = {1, 1, 1, 1},
                                      .parts = 6,
-                                     .samples = kSamples,
+                                     .samples = kRunSamples,
                                      .offload = {true, false, true, true},
                                      .chunks = 2});
   expect_same_on({kFirst, kSecond, kCpu, kSecond}, {.kind = Strategy::OneFOneB,
                                                     .replicas = {1, 1, 1, 1},
                                                     .policy = schedule::WeightPolicy::Stash,
                                                     .parts = 1,
-                                                    .samples = kSamples,
+                                                    .samples = kRunSamples,
                                                     .offload = {true, false, true, true}});
 }
 
@@ -161,7 +161,7 @@ TEST(DeviceRun, AdamStepsOnTheDevice) {
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
                                      .replicas = {1, 1},
                                      .parts = 2,
-                                     .samples = kSamples,
+                                     .samples = kRunSamples,
                                      .optimizer = gentle_adam(),
                                      .learning_rate = 0.01});
 }
@@ -172,7 +172,7 @@ TEST(DeviceRun, SixteenBitsAreComputedOnTheDevice) {
                    {.kind = Strategy::OneFOneBFlush,
                     .replicas = {1, 1},
                     .parts = 2,
-                    .samples = kSamples,
+                    .samples = kRunSamples,
                     .precision = precision,
                     .norm = scales_loss(precision)},
                    /*rounding=*/0.01);
@@ -184,7 +184,7 @@ TEST(DeviceRun, StreamsThatDoNotWaitAreFound) {
   train(skip_model(), {.kind = Strategy::OneFOneBFlush,
                        .replicas = {1, 1},
                        .parts = 4,
-                       .samples = kSamples,
+                       .samples = kRunSamples,
                        .device_of_worker = {kFirst, kSecond},
                        .devices = &devices});
   EXPECT_THAT(devices.violations(), ::testing::Not(::testing::IsEmpty()));

@@ -23,7 +23,7 @@ const at::Device kCpu = at::kCPU;
 const at::Device kFirst(at::kCUDA, 0);
 const at::Device kSecond(at::kCUDA, 1);
 /// Sums of a GPU are taken in another order.
-constexpr double kTolerance = 1e-3;
+constexpr double kGpuTolerance = 1e-3;
 constexpr int64_t kSamples = int64_t{12} * 20;
 
 class Gpu : public ::testing::Test {
@@ -44,8 +44,8 @@ Trained train_on(std::vector<at::Device> device_of_worker, Case setup) {
 }
 
 void expect_near(const Trained& a, const Trained& b) {
-  EXPECT_LT(loss_difference(a.losses, b.losses), kTolerance);
-  EXPECT_LT(weight_difference(a.layers, b.layers), kTolerance);
+  EXPECT_LT(loss_difference(a.losses, b.losses), kGpuTolerance);
+  EXPECT_LT(weight_difference(a.layers, b.layers), kGpuTolerance);
 }
 
 TEST_F(Gpu, TensorsGoToTheDeviceAndBack) {
@@ -186,7 +186,7 @@ TEST_F(Gpu, GraphsChangeTheReplicasBuffers) {
   for (size_t l = 0; l < without.layers.size(); ++l) {
     for (size_t b = 0; b < without.layers[l].buffers.size(); ++b) {
       const at::Tensor difference = by_graphs.layers[l].buffers[b] - without.layers[l].buffers[b];
-      EXPECT_LT(difference.abs().max().item<double>(), kTolerance);
+      EXPECT_LT(difference.abs().max().item<double>(), kGpuTolerance);
     }
   }
 }

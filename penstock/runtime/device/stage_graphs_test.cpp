@@ -11,12 +11,12 @@
 namespace penstock::runtime::testing {
 namespace {
 
+using model::kFirst;
+using model::kSecond;
 using plan::Strategy;
 
-const at::Device kFirst(at::kCUDA, 0);
-const at::Device kSecond(at::kCUDA, 1);
 constexpr int64_t kSteps = 8;
-constexpr int64_t kSamples = 12 * kSteps;
+constexpr int64_t kGraphSamples = 12 * kSteps;
 
 /// The run by graphs against the same run without, on the CPU; how many were launched.
 int64_t expect_same(std::vector<at::Device> device_of_worker, Case setup, int first_refused,
@@ -41,14 +41,14 @@ int64_t launches(std::vector<at::Device> device_of_worker, const Case& setup,
 }
 
 TEST(StageGraphs, OneWorkerMakesAllButTheFirstPassesByThem) {
-  EXPECT_EQ(launches({kFirst}, {.samples = kSamples}), 2 * (kSteps - 2));
-  EXPECT_EQ(launches({kFirst}, {.parts = 3, .samples = kSamples}), 2 * (3 * kSteps - 2));
+  EXPECT_EQ(launches({kFirst}, {.samples = kGraphSamples}), 2 * (kSteps - 2));
+  EXPECT_EQ(launches({kFirst}, {.parts = 3, .samples = kGraphSamples}), 2 * (3 * kSteps - 2));
 }
 
 TEST(StageGraphs, MicroBatchesInFlightHaveOneEach) {
   for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush}) {
     EXPECT_EQ(launches({kFirst, kSecond},
-                       {.kind = kind, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
+                       {.kind = kind, .replicas = {1, 1}, .parts = 4, .samples = kGraphSamples}),
               2 * 2 * (4 * kSteps - 2));
   }
 }
@@ -57,23 +57,24 @@ TEST(StageGraphs, SeveralStagesOfAWorkerHandOver) {
   EXPECT_GT(launches({kFirst, kFirst}, {.kind = Strategy::Interleaved,
                                         .replicas = {1, 1, 1, 1},
                                         .parts = 4,
-                                        .samples = kSamples,
+                                        .samples = kGraphSamples,
                                         .chunks = 2}),
             0);
 }
 
 TEST(StageGraphs, TheCpuTakesPartWithoutThem) {
-  EXPECT_EQ(
-      launches(
-          {at::kCPU, kFirst},
-          {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
-      2 * (4 * kSteps - 2));
+  EXPECT_EQ(launches({at::kCPU, kFirst}, {.kind = Strategy::OneFOneBFlush,
+                                          .replicas = {1, 1},
+                                          .parts = 4,
+                                          .samples = kGraphSamples}),
+            2 * (4 * kSteps - 2));
 }
 
 TEST(StageGraphs, ReplicasAddTheirGradients) {
   EXPECT_GT(
-      launches({kFirst, kSecond},
-               {.kind = Strategy::DataParallel, .replicas = {2}, .parts = 2, .samples = kSamples}),
+      launches(
+          {kFirst, kSecond},
+          {.kind = Strategy::DataParallel, .replicas = {2}, .parts = 2, .samples = kGraphSamples}),
       0);
 }
 
@@ -81,7 +82,7 @@ TEST(StageGraphs, GradientsAreClippedAndAdamSteps) {
   EXPECT_GT(launches({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
                                          .replicas = {1, 1},
                                          .parts = 2,
-                                         .samples = kSamples,
+                                         .samples = kGraphSamples,
                                          .optimizer = gentle_adam(),
                                          .learning_rate = 0.01,
                                          .norm = true,
@@ -90,12 +91,12 @@ TEST(StageGraphs, GradientsAreClippedAndAdamSteps) {
 }
 
 TEST(StageGraphs, SixteenBitsHaveVersionsThatStayWhereTheyAre) {
-  EXPECT_EQ(launches({kFirst}, {.samples = kSamples, .precision = Precision::BFloat16}),
+  EXPECT_EQ(launches({kFirst}, {.samples = kGraphSamples, .precision = Precision::BFloat16}),
             2 * (kSteps - 2));
 }
 
 TEST(StageGraphs, BuffersAreThoseOfTheLastPass) {
-  const Case setup{.parts = 2, .samples = kSamples, .sample = {2, 2, 2}};
+  const Case setup{.parts = 2, .samples = kGraphSamples, .sample = {2, 2, 2}};
   EXPECT_EQ(launches({kFirst}, setup, model_with_norms()), 2 * (2 * kSteps - 2));
   Case piped = setup;
   piped.kind = Strategy::GPipe;
@@ -105,12 +106,13 @@ TEST(StageGraphs, BuffersAreThoseOfTheLastPass) {
 
 TEST(StageGraphs, AMicroBatchOfAnotherSizeGoesWithout) {
   // The last mini-batch has 4 samples.
-  EXPECT_EQ(launches({kFirst}, {.samples = kSamples + 4, .sample = {2, 2, 2}}, model_with_norms()),
-            2 * (kSteps - 2));
+  EXPECT_EQ(
+      launches({kFirst}, {.samples = kGraphSamples + 4, .sample = {2, 2, 2}}, model_with_norms()),
+      2 * (kSteps - 2));
 }
 
 TEST(StageGraphs, WhatCannotBeRecordedIsDoneWithout) {
-  const Case setup{.parts = 4, .samples = kSamples, .sample = {2, 2, 2}};
+  const Case setup{.parts = 4, .samples = kGraphSamples, .sample = {2, 2, 2}};
   // F of the only graph, its B, F of the second one.
   for (const int refused : {0, 1, 2}) {
     Case piped = setup;
@@ -130,7 +132,7 @@ TEST(StageGraphs, PoliciesWithOneVersionHaveThemToo) {
       const Case setup{.kind = Strategy::Online,
                        .replicas = {1, 1, 1},
                        .policy = policy,
-                       .samples = kSamples,
+                       .samples = kGraphSamples,
                        .sample = {2, 2, 2}};
       const int64_t launched =
           expect_same({kFirst, kSecond, kFirst}, setup, refused, model_with_norms());
@@ -149,7 +151,7 @@ TEST(StageGraphs, UnderCurrentAnyRecordingMayFail) {
                   {.kind = Strategy::Online,
                    .replicas = replicas,
                    .policy = schedule::WeightPolicy::Current,
-                   .samples = kSamples,
+                   .samples = kGraphSamples,
                    .sample = {2, 2, 2}},
                   refused, model_with_norms());
     }
@@ -157,16 +159,17 @@ TEST(StageGraphs, UnderCurrentAnyRecordingMayFail) {
 }
 
 TEST(StageGraphs, RandomNumbersSplitPassesAndOldVersionsGoWithout) {
-  EXPECT_EQ(launches({kFirst}, {.samples = kSamples}, skip_model(0.1)), 0);
-  EXPECT_EQ(launches({kFirst, kSecond},
-                     {.kind = Strategy::ZbH1, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
-            0);
+  EXPECT_EQ(launches({kFirst}, {.samples = kGraphSamples}, skip_model(0.1)), 0);
+  EXPECT_EQ(
+      launches({kFirst, kSecond},
+               {.kind = Strategy::ZbH1, .replicas = {1, 1}, .parts = 4, .samples = kGraphSamples}),
+      0);
   EXPECT_EQ(launches({kFirst, kSecond}, {.kind = Strategy::OneFOneB,
                                          .replicas = {1, 1},
                                          .policy = schedule::WeightPolicy::Stash,
-                                         .samples = kSamples}),
+                                         .samples = kGraphSamples}),
             0);
-  EXPECT_EQ(launches({kFirst}, {.samples = kSamples, .recompute = {true}}), 0);
+  EXPECT_EQ(launches({kFirst}, {.samples = kGraphSamples, .recompute = {true}}), 0);
 }
 
 }  // namespace

@@ -15,11 +15,11 @@ namespace {
 
 using model::DelayedDevices;
 using model::DelayedStream;
+using model::kFirst;
+using model::kSecond;
 using model::Tensors;
 
 constexpr std::chrono::milliseconds kDelay{20};
-const at::Device kFirst(at::kCUDA, 0);
-const at::Device kSecond(at::kCUDA, 1);
 
 DelayedStream& late(const WorkerDevice& device) {
   return dynamic_cast<DelayedStream&>(device.compute());

@@ -85,7 +85,7 @@ std::vector<Rig> rigs() {
 
 constexpr std::chrono::seconds kLong{20};
 
-Wait soon(std::chrono::milliseconds timeout = kLong) { return wait_for(timeout); }
+Wait in_time(std::chrono::milliseconds timeout = kLong) { return wait_for(timeout); }
 
 /// A run on all ranks: opens their fabrics, runs `body(fabric, worker)` in a thread per worker, and
 /// finishes. Returns what each rank's finish() gave or threw.
@@ -109,7 +109,7 @@ class ConformanceTest : public ::testing::TestWithParam<Rig> {
     std::vector<std::jthread> ranks;
     for (size_t r = 0; r < worlds.size(); ++r) {
       ranks.emplace_back([&, r] {
-        Wait wait = soon();
+        Wait wait = in_time();
         const std::unique_ptr<Fabric> fabric = worlds[r]->open(setup, wait);
         {
           std::vector<std::jthread> workers;
@@ -171,13 +171,6 @@ RunSetup setup_of(const Schedule& schedule) {
   return setup;
 }
 
-Message message_of(const Action& action) {
-  const bool backward = action.op == Op::SendBackward || action.op == Op::RecvBackward;
-  return schedule::is_send(action.op)
-             ? Message{backward, action.stage, action.peer, action.micro_batch}
-             : Message{backward, action.peer, action.stage, action.micro_batch};
-}
-
 /// What a message holds: a tensor of a length and values that only it has, an empty one, one in
 /// another type, one that is not contiguous, and an undefined one.
 model::Tensors payload_of(const Message& message) {
@@ -214,7 +207,7 @@ TEST_P(ConformanceTest, EveryMessageOfEveryScheduleArrivesAsItWasSent) {
       std::atomic<int64_t> received = 0;
       const Ended ended = run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
         for (const Action& action : schedule.workers[worker.index()]) {
-          Wait wait = soon();
+          Wait wait = in_time();
           const Message message = message_of(action);
           if (schedule::is_send(action.op)) {
             ASSERT_EQ(fabric.send(message, payload_of(message), wait), WaitResult::Ready);
@@ -246,7 +239,7 @@ TEST_P(ConformanceTest, AMessageThatDoesNotComeIsATimeout) {
   for (const auto& ranks : placements(2)) {
     run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
       if (worker.value == 0) return;
-      Wait wait = soon(std::chrono::milliseconds(30));
+      Wait wait = in_time(std::chrono::milliseconds(30));
       model::Tensors tensors;
       EXPECT_EQ(fabric.receive({false, StageId{0}, StageId{1}, MicroBatchId{0}}, tensors, wait),
                 WaitResult::TimedOut);
@@ -256,7 +249,7 @@ TEST_P(ConformanceTest, AMessageThatDoesNotComeIsATimeout) {
 }
 
 /// The groups of a replica; some gradients are missing.
-Partials partials_of(int64_t replica, int64_t replicas, int64_t groups, int64_t round) {
+Partials partials_with_gaps(int64_t replica, int64_t replicas, int64_t groups, int64_t round) {
   Partials partials;
   for (int64_t g = replica; g < groups; g += replicas) {
     const double value = std::pow(-7.3, static_cast<double>((g * 5 + round) % 11));
@@ -277,12 +270,12 @@ TEST_P(ConformanceTest, SumsAreThoseOfOneThreadBitForBit) {
     for (const auto& ranks : placements(replicas)) {
       const Ended ended = run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
         for (int64_t round = 0; round < kRounds; ++round) {
-          Wait wait = soon();
+          Wait wait = in_time();
           model::Tensors sums;
           ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value,
-                            partials_of(worker.value, replicas, kGroups, round), sums, wait),
+                            partials_with_gaps(worker.value, replicas, kGroups, round), sums, wait),
                     WaitResult::Ready);
-          expect_same(sums, sum_of(partials_of(0, 1, kGroups, round), 3));
+          expect_same(sums, sum_of(partials_with_gaps(0, 1, kGroups, round), 3));
         }
       });
       EXPECT_THAT(ended.failures, ::testing::Each(""));
@@ -314,7 +307,7 @@ TEST_P(ConformanceTest, SumsIn16BitsAreRoundedAlike) {
       setup.gradient_precision = precision;
       for (const auto& ranks : placements(replicas)) {
         const Ended ended = run(ranks, setup, [&](Fabric& fabric, WorkerId worker) {
-          Wait wait = soon();
+          Wait wait = in_time();
           model::Tensors sums;
           ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value, partials(worker.value, replicas),
                             sums, wait),
@@ -371,7 +364,7 @@ TEST_P(ConformanceTest, NormsAndTiedSumsAreThoseOfOneThreadBitForBit) {
             share.squares.push_back({weight, square(weight, round)});
         }
         const std::vector<size_t> wanted = share.wanted;
-        Wait wait = soon();
+        Wait wait = in_time();
         NormTotals totals;
         ASSERT_EQ(fabric.combine(std::move(share), totals, wait), WaitResult::Ready);
         const at::Tensor sums[] = {summed(0, 2, round), summed(1, 3, round)};
@@ -473,7 +466,7 @@ TEST_P(ConformanceTest, TheFirstFailureWakesEverybodyAndIsToldOnEveryRank) {
   setup.num_model_weights = 6;
   for (const auto& ranks : placements(4)) {
     const Ended ended = run(ranks, setup, [&](Fabric& fabric, WorkerId worker) {
-      Wait wait = soon();
+      Wait wait = in_time();
       model::Tensors tensors;
       NormTotals totals;
       switch (worker.value) {
@@ -507,7 +500,7 @@ TEST_P(ConformanceTest, RanksAgreeBetweenRuns) {
       ranks.emplace_back([&world] {
         const Site& site = world->site();
         for (int round = 0; round < 5; ++round) {
-          Wait wait = soon();
+          Wait wait = in_time();
           const auto texts =
               world->all_gather(std::string(static_cast<size_t>(site.rank + round), 'x'), wait);
           ASSERT_EQ(std::ssize(texts), site.num_ranks());

@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string refusal_of(const std::string& text) {
+std::string csv_refusal(const std::string& text) {
   try {
     parse_schedule(text, "s.csv");
   } catch (const ParseError& error) {
@@ -223,37 +223,37 @@ TEST(PyTorchCsv, SaysWhatItLeavesOutOrReadsAsSomethingElse) {
 }
 
 TEST(PyTorchCsv, RefusesAmbiguousReplicas) {
-  EXPECT_THAT(refusal_of("0F0,1F0\n1F0\n"),
+  EXPECT_THAT(csv_refusal("0F0,1F0\n1F0\n"),
               HasSubstr("s.csv:2: stage 1 is in 2 rows; replicas take turns, but this row has the "
                         "turn of line 1"));
   EXPECT_THAT(
-      refusal_of("0F0,1F0\n1F1,1F2\n"),
+      csv_refusal("0F0,1F0\n1F1,1F2\n"),
       HasSubstr("s.csv:2: stage 1 is in 2 rows; replicas take turns, so that a row's micro-batches "
                 "of it should differ by multiples of 2, found 1"));
 }
 
 TEST(PyTorchCsv, RefusesRowsThatFormNoSchedule) {
-  EXPECT_THAT(refusal_of(""), HasSubstr("found no action"));
-  EXPECT_THAT(refusal_of(",,,\n\n"), HasSubstr("found no action"));
-  EXPECT_THAT(refusal_of("0UNSHARD,0REDUCE_GRAD\n"), HasSubstr("found no action"));
-  EXPECT_THAT(refusal_of("0F0\n2F0\n"), HasSubstr("s.csv:2: stage 1 has no row"));
-  EXPECT_THAT(refusal_of("2000000000F0\n"), HasSubstr("stage 0 has no row"));
-  EXPECT_THAT(refusal_of("0F9223372036854775807\n"), HasSubstr("beyond the supported"));
-  EXPECT_THAT(refusal_of("0F0\n1F0,1F40000000\n"),
+  EXPECT_THAT(csv_refusal(""), HasSubstr("found no action"));
+  EXPECT_THAT(csv_refusal(",,,\n\n"), HasSubstr("found no action"));
+  EXPECT_THAT(csv_refusal("0UNSHARD,0REDUCE_GRAD\n"), HasSubstr("found no action"));
+  EXPECT_THAT(csv_refusal("0F0\n2F0\n"), HasSubstr("s.csv:2: stage 1 has no row"));
+  EXPECT_THAT(csv_refusal("2000000000F0\n"), HasSubstr("stage 0 has no row"));
+  EXPECT_THAT(csv_refusal("0F9223372036854775807\n"), HasSubstr("beyond the supported"));
+  EXPECT_THAT(csv_refusal("0F0\n1F0,1F40000000\n"),
               HasSubstr("s.csv:2: 40000001 micro-batches over 2 stages are more than"));
-  EXPECT_THAT(refusal_of("0F0,0STEP0\n"),
+  EXPECT_THAT(csv_refusal("0F0,0STEP0\n"),
               HasSubstr("s.csv:1: action 2 '0STEP0': needs the header"));
-  EXPECT_THAT(refusal_of("0F0,0R0\n"), HasSubstr("needs the header"));
-  EXPECT_THAT(refusal_of("0F0@1\n"), HasSubstr("need the header"));
-  EXPECT_THAT(refusal_of("0F0,0SEND_F0>2\n"), HasSubstr("needs the header"));
-  EXPECT_THAT(refusal_of("0F0,0BW0\n"), HasSubstr("early version of PyTorch"));
-  EXPECT_THAT(refusal_of("0F0,0REDUCE_GRADx\n"), HasSubstr("expected nothing or a number"));
-  EXPECT_THAT(refusal_of("99999999999REDUCE_GRAD\n"), HasSubstr("the stage is too large"));
-  EXPECT_THAT(refusal_of("(0F0;1B1\n"), HasSubstr("expected actions in parentheses"));
-  EXPECT_THAT(refusal_of("(0F0;1B1)OVERLAP\n"), HasSubstr("expected actions in parentheses"));
-  EXPECT_THAT(refusal_of("()OVERLAP_F_B\n"), HasSubstr("expected actions in the parentheses"));
-  EXPECT_THAT(refusal_of("(0F0;;1B1)OVERLAP_F_B\n"), HasSubstr("between the semicolons"));
-  EXPECT_THAT(refusal_of(std::string("\0\xff\xfe,", 4)),
+  EXPECT_THAT(csv_refusal("0F0,0R0\n"), HasSubstr("needs the header"));
+  EXPECT_THAT(csv_refusal("0F0@1\n"), HasSubstr("need the header"));
+  EXPECT_THAT(csv_refusal("0F0,0SEND_F0>2\n"), HasSubstr("needs the header"));
+  EXPECT_THAT(csv_refusal("0F0,0BW0\n"), HasSubstr("early version of PyTorch"));
+  EXPECT_THAT(csv_refusal("0F0,0REDUCE_GRADx\n"), HasSubstr("expected nothing or a number"));
+  EXPECT_THAT(csv_refusal("99999999999REDUCE_GRAD\n"), HasSubstr("the stage is too large"));
+  EXPECT_THAT(csv_refusal("(0F0;1B1\n"), HasSubstr("expected actions in parentheses"));
+  EXPECT_THAT(csv_refusal("(0F0;1B1)OVERLAP\n"), HasSubstr("expected actions in parentheses"));
+  EXPECT_THAT(csv_refusal("()OVERLAP_F_B\n"), HasSubstr("expected actions in the parentheses"));
+  EXPECT_THAT(csv_refusal("(0F0;;1B1)OVERLAP_F_B\n"), HasSubstr("between the semicolons"));
+  EXPECT_THAT(csv_refusal(std::string("\0\xff\xfe,", 4)),
               HasSubstr("expected a stage number first"));
 }
 

@@ -9,7 +9,7 @@
 
 namespace penstock::schedule {
 namespace {
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string message_of(const std::string& text) {
   try {
@@ -23,14 +23,14 @@ std::string message_of(const std::string& text) {
 constexpr std::string_view kGood =
     R"("cat":"F","ph":"X","ts":1.5,"dur":2,"pid":0,"tid":0,)"
     R"("args":{"stage":0,"micro_batch":3,"mini_batch":0,"version":1,"waiting_us":0})";
-std::string event(std::string_view members) {
+std::string trace_of(std::string_view members) {
   return R"({"traceEvents":[{)" + std::string(members) + "}]}";
 }
 /// The good event with one part replaced.
 std::string changed(std::string_view from, std::string_view to) {
   std::string text(kGood);
   text.replace(text.find(from), from.size(), to);
-  return event(text);
+  return trace_of(text);
 }
 
 TEST(TraceReader, ReadsWhatTheWriterWrote) {
@@ -53,8 +53,8 @@ TEST(TraceReader, ReadsTheLanesOfSums) {
   EXPECT_EQ(parse_trace(text, "t.json"), (std::vector<Timeline>{timeline}));
   EXPECT_THAT(text, HasSubstr("\"name\":\"server 0, sums\""));
   EXPECT_THAT(text, HasSubstr("\"name\":\"0SUM2.1\""));
-  EXPECT_THAT(message_of(event(R"("cat":"SUM","ph":"X","ts":1,"dur":2,"pid":0,"tid":3,)"
-                               R"("args":{"stage":0,"mini_batch":0,"bucket":0})")),
+  EXPECT_THAT(message_of(trace_of(R"("cat":"SUM","ph":"X","ts":1,"dur":2,"pid":0,"tid":3,)"
+                                  R"("args":{"stage":0,"mini_batch":0,"bucket":0})")),
               HasSubstr("the key \"server\" is missing"));
 }
 
@@ -82,7 +82,7 @@ TEST(TraceReader, SortsEventsAndLimitsWaiting) {
 }
 
 TEST(TraceReader, ErrorsNameTheEventAndTheKey) {
-  EXPECT_EQ(message_of(event(kGood)), "no error");
+  EXPECT_EQ(message_of(trace_of(kGood)), "no error");
   EXPECT_THAT(message_of(changed("\"F\"", "\"Foo\"")),
               HasSubstr("t.json: event 0: expected the name of an action in \"cat\""));
   EXPECT_THAT(message_of(changed("\"F\"", "7")), HasSubstr("expected text in \"cat\", found 7"));
@@ -111,7 +111,7 @@ TEST(TraceReader, RefusesTextThatIsNotATrace) {
   EXPECT_THAT(message_of(R"({"traceEvents":{"a":1}})"),
               HasSubstr("traceEvents: expected an array"));
   EXPECT_THAT(message_of(R"({"traceEvents":5})"), HasSubstr("traceEvents: expected an array"));
-  EXPECT_THAT(message_of(event(kGood).substr(0, 100)), HasSubstr("not valid JSON"));
+  EXPECT_THAT(message_of(trace_of(kGood).substr(0, 100)), HasSubstr("not valid JSON"));
   EXPECT_THAT(message_of(std::string(1'000'000, '[')), HasSubstr("nested deeper"));
   EXPECT_TRUE(parse_trace("[]", "t.json").empty());
 }

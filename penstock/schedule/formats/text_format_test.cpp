@@ -20,7 +20,7 @@ constexpr const char* kHeader =
     "# penstock schedule 1\n# kind: 1f1b\n# replicas: 1 1\n# micro-batches: 2  accumulate: 1  "
     "weights: stash\n# lowered: no\n";
 
-std::string refusal_of(const std::string& text) {
+std::string text_refusal(const std::string& text) {
   try {
     parse_schedule(text, "s.txt");
   } catch (const ParseError& error) {
@@ -115,69 +115,71 @@ TEST(ParseSchedule, DropsBlankLinesAfterTheLastWorker) {
 
 TEST(ParseSchedule, NamesTheLineTheActionAndWhatWasExpected) {
   EXPECT_THAT(
-      refusal_of(std::string(kHeader) + "0F0\n1F0,1Q0\n"),
+      text_refusal(std::string(kHeader) + "0F0\n1F0,1Q0\n"),
       ::testing::StartsWith(
           "s.txt:7: action 2 '1Q0': unknown operation 'Q', expected F, B, I, W, R, SEND_F"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "F0\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "F0\n"),
               HasSubstr("action 1 'F0': expected a stage number first"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0F\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0F\n"),
               HasSubstr("expected a micro-batch number"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0STEP\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0STEP\n"),
               HasSubstr("expected a mini-batch number"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0F0@\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0F0@\n"),
               HasSubstr("expected a weight version after '@'"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0F0@1x\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0F0@1x\n"),
               HasSubstr("expected the end of the action, found 'x'"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0SYNC0@1\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0SYNC0@1\n"),
               HasSubstr("only F, B, I, W, R, STEP and FREE carry a weight version"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0SEND_F0<2\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0SEND_F0<2\n"),
               HasSubstr("expected '>' before the other stage, found '<'"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0RECV_F0\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0RECV_F0\n"),
               HasSubstr("stage 0 has no earlier stage to talk to"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "99999999999F0\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "99999999999F0\n"),
               HasSubstr("stage 99999999999 is too large"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + "0F99999999999999999999\n"),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + "0F99999999999999999999\n"),
               HasSubstr("the number '99999999999999999999' is too large"));
-  EXPECT_THAT(refusal_of(std::string(kHeader) + std::string(1000, '\x01')),
+  EXPECT_THAT(text_refusal(std::string(kHeader) + std::string(1000, '\x01')),
               HasSubstr("'????????????????????????????????????????...'"));
 }
 
 TEST(ParseSchedule, NamesWhatIsWrongInTheHeader) {
   const std::string magic = "# penstock schedule 1\n";
-  EXPECT_THAT(refusal_of("# penstock schedule 2\n0F0\n"),
+  EXPECT_THAT(text_refusal("# penstock schedule 2\n0F0\n"),
               HasSubstr("s.txt:1: expected version 1 of the schedule format, found '2'"));
-  EXPECT_THAT(refusal_of(magic + "0F0\n"), HasSubstr("the header has no 'replicas:'"));
-  EXPECT_THAT(refusal_of(magic + "# replicas: 1\n# micro-batches: 1 accumulate: 1\n0F0\n"),
+  EXPECT_THAT(text_refusal(magic + "0F0\n"), HasSubstr("the header has no 'replicas:'"));
+  EXPECT_THAT(text_refusal(magic + "# replicas: 1\n# micro-batches: 1 accumulate: 1\n0F0\n"),
               HasSubstr("the header has no 'weights:'"));
-  EXPECT_THAT(refusal_of(magic + "# replicas: 1\n# replicas: 1\n"),
+  EXPECT_THAT(text_refusal(magic + "# replicas: 1\n# replicas: 1\n"),
               HasSubstr("s.txt:3: replicas is given twice"));
   EXPECT_THAT(
-      refusal_of(magic + "# replicas: x\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
+      text_refusal(magic + "# replicas: x\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
       HasSubstr("s.txt:2: replicas: expected a whole number of at least 0, found 'x'"));
   EXPECT_THAT(
-      refusal_of(magic + "# replicas: 1 0\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
+      text_refusal(magic + "# replicas: 1 0\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
       HasSubstr("stage 1 has 0 replicas"));
   EXPECT_THAT(
-      refusal_of(magic + "# replicas: 1\n# micro-batches: 1 accumulate: 0 weights: flush\n"),
+      text_refusal(magic + "# replicas: 1\n# micro-batches: 1 accumulate: 0 weights: flush\n"),
       HasSubstr("accumulate"));
   EXPECT_THAT(
-      refusal_of(
+      text_refusal(
           magic +
           "# replicas: 1\n# micro-batches: 9000000000000000000 accumulate: 1 weights: flush\n"),
       HasSubstr("more than"));
-  EXPECT_THAT(refusal_of(magic + "# replicas: 1\n# micro-batches: 1 acumulate: 1 weights: flush\n"),
-              HasSubstr("unknown key 'acumulate'"));
   EXPECT_THAT(
-      refusal_of(magic + "# replicas: 1 1\n# worker_of_replica: 0 0\n"),
+      text_refusal(magic + "# replicas: 1\n# micro-batches: 1 acumulate: 1 weights: flush\n"),
+      HasSubstr("unknown key 'acumulate'"));
+  EXPECT_THAT(
+      text_refusal(magic + "# replicas: 1 1\n# worker_of_replica: 0 0\n"),
       HasSubstr("s.txt:3: unknown key 'worker_of_replica', expected kind, replicas, hosts"));
-  EXPECT_THAT(refusal_of(magic + "# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: none\n"),
-              HasSubstr("unknown weight policy 'none'"));
   EXPECT_THAT(
-      refusal_of(magic +
-                 "# kind: A\n# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
+      text_refusal(magic + "# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: none\n"),
+      HasSubstr("unknown weight policy 'none'"));
+  EXPECT_THAT(
+      text_refusal(magic +
+                   "# kind: A\n# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
       HasSubstr("kind: expected lower-case"));
   EXPECT_THAT(
-      refusal_of(
+      text_refusal(
           magic +
           "# lowered: maybe\n# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
       HasSubstr("expected yes or no"));
@@ -196,36 +198,36 @@ TEST(ParseSchedule, TakesCommentsBetweenKeysAndBelowThem) {
 TEST(ParseSchedule, NamesWhatIsWrongInTheRareKeys) {
   const std::string header =
       "# penstock schedule 1\n# replicas: 1 1\n# micro-batches: 1 accumulate: 1 weights: flush\n";
-  EXPECT_THAT(refusal_of(header + "# hosts: 0\n"),
+  EXPECT_THAT(text_refusal(header + "# hosts: 0\n"),
               HasSubstr("s.txt:4: hosts names 1 workers, the stages have 2 replicas"));
-  EXPECT_THAT(refusal_of(header + "# hosts:\n"),
+  EXPECT_THAT(text_refusal(header + "# hosts:\n"),
               HasSubstr("s.txt:4: hosts: expected the worker of each replica"));
-  EXPECT_THAT(refusal_of(header + "# hosts: 0 2\n"), HasSubstr("s.txt:4: hosts"));
-  EXPECT_THAT(refusal_of(header + "# hosts: 0 10000001\n"),
+  EXPECT_THAT(text_refusal(header + "# hosts: 0 2\n"), HasSubstr("s.txt:4: hosts"));
+  EXPECT_THAT(text_refusal(header + "# hosts: 0 10000001\n"),
               HasSubstr("s.txt:4: hosts: at most 10000000 workers are supported"));
-  EXPECT_THAT(refusal_of(header + "# hosts: 0 -1\n"),
+  EXPECT_THAT(text_refusal(header + "# hosts: 0 -1\n"),
               HasSubstr("s.txt:4: hosts: expected a whole number of at least 0, found '-1'"));
-  EXPECT_THAT(refusal_of("# penstock schedule 1\n# replicas: 1 1 hosts: 0 0\n# micro-batches: 1 "
-                         "accumulate: 1 weights: stash\n"),
+  EXPECT_THAT(text_refusal("# penstock schedule 1\n# replicas: 1 1 hosts: 0 0\n# micro-batches: 1 "
+                           "accumulate: 1 weights: stash\n"),
               HasSubstr("s.txt:2: worker 0 holds stages 0 and 1"));
-  EXPECT_THAT(refusal_of(header + "# recompute: 2\n"),
+  EXPECT_THAT(text_refusal(header + "# recompute: 2\n"),
               HasSubstr("s.txt:4: recompute: there is no stage 2, only 2"));
-  EXPECT_THAT(refusal_of(header + "# recompute: 1 1\n"),
+  EXPECT_THAT(text_refusal(header + "# recompute: 1 1\n"),
               HasSubstr("s.txt:4: recompute: stage 1 is given twice"));
-  EXPECT_THAT(refusal_of(header + "# offload: 7\n"),
+  EXPECT_THAT(text_refusal(header + "# offload: 7\n"),
               HasSubstr("s.txt:4: offload: there is no stage 7, only 2"));
-  EXPECT_THAT(refusal_of(header + "# slack: 9223372036854775807\n"),
+  EXPECT_THAT(text_refusal(header + "# slack: 9223372036854775807\n"),
               HasSubstr("slack must be between 0 and"));
-  EXPECT_THAT(refusal_of(header + "# norm: maybe\n"),
+  EXPECT_THAT(text_refusal(header + "# norm: maybe\n"),
               HasSubstr("s.txt:4: norm: expected yes or no, found 'maybe'"));
-  EXPECT_THAT(refusal_of(header + "0F0,(0F0;1B0)OVERLAP\n"),
+  EXPECT_THAT(text_refusal(header + "0F0,(0F0;1B0)OVERLAP\n"),
               HasSubstr("s.txt:4: action 2 '(0F0;1B0)OVERLAP': expected actions in parentheses and "
                         "OVERLAP_F_B behind them"));
-  EXPECT_THAT(refusal_of(header + "(0F0;)OVERLAP_F_B,(;0F0)OVERLAP_F_B\n"),
+  EXPECT_THAT(text_refusal(header + "(0F0;)OVERLAP_F_B,(;0F0)OVERLAP_F_B\n"),
               HasSubstr("action 2 '(;0F0)OVERLAP_F_B': expected an action between the semicolons"));
-  EXPECT_THAT(refusal_of(header + "((0F0;1B0)OVERLAP_F_B;1B1)OVERLAP_F_B\n"),
+  EXPECT_THAT(text_refusal(header + "((0F0;1B0)OVERLAP_F_B;1B1)OVERLAP_F_B\n"),
               HasSubstr("expected actions in parentheses"));
-  EXPECT_THAT(refusal_of(header + "0UNSHARD\n"), HasSubstr("UNSHARD belongs to PyTorch's CSV"));
+  EXPECT_THAT(text_refusal(header + "0UNSHARD\n"), HasSubstr("UNSHARD belongs to PyTorch's CSV"));
 }
 
 TEST(TextFormat, ActionsThatRunTogetherStandInParentheses) {

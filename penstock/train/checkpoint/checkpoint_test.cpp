@@ -90,7 +90,7 @@ void expect_same(const Checkpoint& a, const Checkpoint& b) {
   }
 }
 
-std::string refusal(const fs::path& folder, const model::Model& model = make_model()) {
+std::string load_refusal(const fs::path& folder, const model::Model& model = make_model()) {
   return message_of<CheckpointError>([&] { load_checkpoint(folder, model); });
 }
 
@@ -154,7 +154,7 @@ TEST(Checkpoint, RefusesOptimiserStatesThatDifferFromLayerToLayer) {
   const model::Model model = tied_model();
   const fs::path path = save_checkpoint(folder.path(), model, tied_checkpoint(model));
   forge_manifest(path / "manifest.json", "\"exp_avg\",", "");  // that of fc1
-  EXPECT_THAT(refusal(folder.path(), model),
+  EXPECT_THAT(load_refusal(folder.path(), model),
               AllOf(HasSubstr("layer 'fc2': expected the optimiser states [exp_avg_sq]"),
                     HasSubstr("found [exp_avg, exp_avg_sq]")));
 }
@@ -181,7 +181,7 @@ TEST(Checkpoint, OfTiedWeightsDoesNotFitAModelWithoutTies) {
   x = net.linear(x, {.features = 4, .name = "fc2"});
   const model::Model untied =
       net.build(net.linear(x, {.features = 4, .bias = false, .name = "fc3"}));
-  EXPECT_THAT(refusal(folder.path(), untied), HasSubstr("another model"));
+  EXPECT_THAT(load_refusal(folder.path(), untied), HasSubstr("another model"));
 }
 
 TEST(Checkpoint, ReadsBackWhatWasSaved) {
@@ -333,7 +333,7 @@ TEST(Checkpoint, UnderTheNameOfAnotherStepIsRefused) {
   save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
   fs::rename(folder / "step-000000003", folder / "step-000000900");
   write_test_file(folder / "latest", latest_text("step-000000900"));
-  EXPECT_THAT(refusal(folder.path()),
+  EXPECT_THAT(load_refusal(folder.path()),
               AllOf(HasSubstr("step-000000900"), HasSubstr("found that of step 3")));
   fs::rename(folder / "step-000000900", folder / "best");
   EXPECT_EQ(load_checkpoint(folder / "best", model).step, 3);
@@ -356,7 +356,7 @@ TEST(Checkpoint, KeepsTheOptionsOfTheTraining) {
   const fs::path path = save_checkpoint(folder.path(), model, saved);
   EXPECT_EQ(newest_position(folder.path(), model).settings, saved.settings);
   forge_manifest(path / "manifest.json", "\"0.05\"", "0.05");
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("settings"));
+  EXPECT_THAT(load_refusal(folder.path()), HasSubstr("settings"));
 }
 
 TEST(Checkpoint, WithoutLatestTheNewestFolderIsLoaded) {
@@ -381,7 +381,7 @@ TEST(Checkpoint, AFlippedBitAnywhereIsDetected) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ 1 << at % 8);
       write_test_file(file, bad);
-      EXPECT_FALSE(refusal(folder.path()).empty()) << file << " byte " << at;
+      EXPECT_FALSE(load_refusal(folder.path()).empty()) << file << " byte " << at;
     }
     write_test_file(file, good);
   }
@@ -397,15 +397,15 @@ TEST(Checkpoint, ATruncatedLongerOrMissingFileIsDetected) {
     const size_t stride = std::max<size_t>(good.size() / 50, 1);
     for (size_t length = 0; length < good.size(); length += stride) {
       write_test_file(path / name, good.substr(0, length));
-      EXPECT_THAT(refusal(folder.path()), HasSubstr(name)) << length;
+      EXPECT_THAT(load_refusal(folder.path()), HasSubstr(name)) << length;
     }
     write_test_file(path / name, good + "x");
-    EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
+    EXPECT_THAT(load_refusal(folder.path()), HasSubstr(name));
     fs::remove(path / name);
     // A folder without a manifest is not a checkpoint, so the message names only the missing file.
-    EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
+    EXPECT_THAT(load_refusal(folder.path()), HasSubstr(name));
     fs::create_directory(path / name);
-    EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
+    EXPECT_THAT(load_refusal(folder.path()), HasSubstr(name));
     fs::remove(path / name);
     write_test_file(path / name, good);
   }
@@ -417,13 +417,13 @@ TEST(Checkpoint, WhenTheNewestIsDamagedAnIntactOneIsNamed) {
   for (const int step : {1, 2, 3})
     save_checkpoint(folder.path(), model, make_checkpoint(model, step), 3);
   fs::resize_file(folder / "step-000000003/layer-00004-fc.safetensors", 100);
-  EXPECT_THAT(refusal(folder.path()),
+  EXPECT_THAT(load_refusal(folder.path()),
               AllOf(HasSubstr("layer-00004-fc.safetensors"), HasSubstr("truncated"),
                     HasSubstr("intact"), HasSubstr("step-000000002")));
   fs::resize_file(folder / "step-000000002/weights.pt", 100);
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("step-000000001"));
+  EXPECT_THAT(load_refusal(folder.path()), HasSubstr("step-000000001"));
   fs::remove(folder / "step-000000001/manifest.json");
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("no other checkpoint there can be used"));
+  EXPECT_THAT(load_refusal(folder.path()), HasSubstr("no other checkpoint there can be used"));
 }
 
 TEST(Checkpoint, WhenLatestNamesAMissingFolderAnIntactOneIsNamed) {
@@ -432,21 +432,22 @@ TEST(Checkpoint, WhenLatestNamesAMissingFolderAnIntactOneIsNamed) {
   for (const int step : {1, 2}) save_checkpoint(folder.path(), model, make_checkpoint(model, step));
   fs::remove_all(folder / "step-000000002");
   EXPECT_THAT(
-      refusal(folder.path()),
+      load_refusal(folder.path()),
       AllOf(HasSubstr("latest"), HasSubstr("step-000000002"), HasSubstr("intact checkpoint is"),
             HasSubstr("with --checkpoint " + (folder / "step-000000001").string() + " --resume")));
   for (const char* text : {"", "\n", "../../etc\n", "step-000000001", "step-000000001\n",
                            "step-000000001\ncrc32 00000000\n"}) {
     write_test_file(folder / "latest", text);
     EXPECT_TRUE(has_checkpoint(folder.path()));
-    EXPECT_THAT(refusal(folder.path()), AllOf(HasSubstr("latest"), HasSubstr("step-000000001")));
+    EXPECT_THAT(load_refusal(folder.path()),
+                AllOf(HasSubstr("latest"), HasSubstr("step-000000001")));
   }
 }
 
 TEST(Checkpoint, AMissingCheckpointIsReported) {
   const TestFolder folder;
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("there is no checkpoint"));
-  EXPECT_THAT(refusal(folder / "missing"), HasSubstr("missing"));
+  EXPECT_THAT(load_refusal(folder.path()), HasSubstr("there is no checkpoint"));
+  EXPECT_THAT(load_refusal(folder / "missing"), HasSubstr("missing"));
   EXPECT_FALSE(has_checkpoint(folder / "missing"));
 }
 
@@ -454,17 +455,17 @@ TEST(Checkpoint, AnotherModelIsRefusedNamingTheFirstLayerThatDiffers) {
   const TestFolder folder;
   const model::Model model = make_model();
   save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
-  EXPECT_THAT(refusal(folder.path(), make_model(3, "head")),
+  EXPECT_THAT(load_refusal(folder.path(), make_model(3, "head")),
               AllOf(HasSubstr("layer 4"), HasSubstr("'head'"), HasSubstr("'fc'")));
-  EXPECT_THAT(refusal(folder.path(), make_model(5)),
+  EXPECT_THAT(load_refusal(folder.path(), make_model(5)),
               AllOf(HasSubstr("fc"), HasSubstr("expected F32 of shape [5, 32]"),
                     HasSubstr("found F32 of shape [3, 32]")));
-  EXPECT_THAT(refusal(folder.path(), make_model(3, "fc", "other")),
+  EXPECT_THAT(load_refusal(folder.path(), make_model(3, "fc", "other")),
               AllOf(HasSubstr("'tiny'"), HasSubstr("'other'")));
   model::ModelBuilder net("tiny");
   const model::Model shorter = net.build(net.conv2d(
       net.input({1, 4, 4}), {.channels = 2, .kernel = 3, .padding = 1, .name = "conv1"}));
-  EXPECT_THAT(refusal(folder.path(), shorter),
+  EXPECT_THAT(load_refusal(folder.path(), shorter),
               AllOf(HasSubstr("layer 1"), HasSubstr("no more layers"), HasSubstr("'norm'")));
 }
 
@@ -478,7 +479,7 @@ TEST(Checkpoint, OtherConnectionsOfTheSameLayersAreRefused) {
   };
   const TestFolder folder;
   save_checkpoint(folder.path(), build(false), make_checkpoint(build(false), 3));
-  EXPECT_THAT(refusal(folder.path(), build(true)), HasSubstr("other connections"));
+  EXPECT_THAT(load_refusal(folder.path(), build(true)), HasSubstr("other connections"));
 }
 
 TEST(Checkpoint, AForgedManifestIsRefused) {
@@ -508,14 +509,14 @@ TEST(Checkpoint, AForgedManifestIsRefused) {
     const TestFolder folder;
     const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
     forge_manifest(path / "manifest.json", from, to);
-    const std::string message = refusal(folder.path());
+    const std::string message = load_refusal(folder.path());
     EXPECT_THAT(message, testing::Not(HasSubstr("manifest that ends"))) << to;
     EXPECT_FALSE(message.empty()) << to;
   }
   const TestFolder folder;
   const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
   forge_manifest(path / "manifest.json", "\"version\": 1", "\"version\": 2");
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("2"));
+  EXPECT_THAT(load_refusal(folder.path()), HasSubstr("2"));
 }
 
 TEST(Checkpoint, AnUnusableFolderIsAConfigError) {

@@ -23,7 +23,7 @@ std::string file_of(const std::string& header, size_t data_bytes) {
   return with_length(header.size(), header + std::string(data_bytes, 'x'));
 }
 
-std::string refusal(const std::string& file) {
+std::string header_refusal(const std::string& file) {
   return message_of<ParseError>([&] { parse_safetensors(file, "some.file"); });
 }
 
@@ -52,12 +52,14 @@ TEST(Safetensors, EmptyTensorsTakeNoBytes) {
 }
 
 TEST(Safetensors, RefusesEnormousHeaderLengths) {
-  EXPECT_THAT(refusal(with_length(UINT64_MAX, "{}")), HasSubstr("length of 18446744073709551615"));
-  EXPECT_THAT(refusal(with_length(uint64_t{1} << 63, "{}")), HasSubstr("9223372036854775808"));
-  EXPECT_THAT(refusal(with_length(3, "{}")), HasSubstr("at most 2 bytes"));
-  EXPECT_THAT(refusal("abc"), HasSubstr("only 3 bytes"));
-  refusal("");
-  refusal(with_length(0, ""));
+  EXPECT_THAT(header_refusal(with_length(UINT64_MAX, "{}")),
+              HasSubstr("length of 18446744073709551615"));
+  EXPECT_THAT(header_refusal(with_length(uint64_t{1} << 63, "{}")),
+              HasSubstr("9223372036854775808"));
+  EXPECT_THAT(header_refusal(with_length(3, "{}")), HasSubstr("at most 2 bytes"));
+  EXPECT_THAT(header_refusal("abc"), HasSubstr("only 3 bytes"));
+  header_refusal("");
+  header_refusal(with_length(0, ""));
 }
 
 TEST(Safetensors, RefusesOffsetsThatOverlapLeaveGapsOrLieOutside) {
@@ -67,21 +69,22 @@ TEST(Safetensors, RefusesOffsetsThatOverlapLeaveGapsOrLieOutside) {
                        a, b, c, d);
   };
   EXPECT_NO_THROW(parse_safetensors(file_of(pair(0, 4, 4, 8), 8), "x"));
-  EXPECT_THAT(refusal(file_of(pair(0, 4, 3, 7), 8)), HasSubstr("'b' begins at byte 3; expected 4"));
-  EXPECT_THAT(refusal(file_of(pair(0, 4, 0, 4), 8)), HasSubstr("begins at byte 0"));
-  EXPECT_THAT(refusal(file_of(pair(0, 4, 5, 9), 9)), HasSubstr("begins at byte 5"));
-  EXPECT_THAT(refusal(file_of(pair(0, 4, 4, 8), 9)),
+  EXPECT_THAT(header_refusal(file_of(pair(0, 4, 3, 7), 8)),
+              HasSubstr("'b' begins at byte 3; expected 4"));
+  EXPECT_THAT(header_refusal(file_of(pair(0, 4, 0, 4), 8)), HasSubstr("begins at byte 0"));
+  EXPECT_THAT(header_refusal(file_of(pair(0, 4, 5, 9), 9)), HasSubstr("begins at byte 5"));
+  EXPECT_THAT(header_refusal(file_of(pair(0, 4, 4, 8), 9)),
               HasSubstr("end at byte 8, the data ends at byte 9"));
-  EXPECT_THAT(refusal(file_of(pair(0, 4, 4, 8), 7)),
+  EXPECT_THAT(header_refusal(file_of(pair(0, 4, 4, 8), 7)),
               HasSubstr("end at byte 8, the data ends at byte 7"));
-  EXPECT_THAT(refusal(file_of(pair(4, 0, 4, 8), 8)), HasSubstr("do not fit"));
-  EXPECT_THAT(refusal(file_of(pair(0, 5, 5, 9), 9)), HasSubstr("do not fit"));
+  EXPECT_THAT(header_refusal(file_of(pair(4, 0, 4, 8), 8)), HasSubstr("do not fit"));
+  EXPECT_THAT(header_refusal(file_of(pair(0, 5, 5, 9), 9)), HasSubstr("do not fit"));
 }
 
 TEST(Safetensors, RefusesShapesThatOverflow) {
   const std::string header =
       R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})";
-  EXPECT_THAT(refusal(file_of(header, 0)), HasSubstr("tensor 'a'"));
+  EXPECT_THAT(header_refusal(file_of(header, 0)), HasSubstr("tensor 'a'"));
 }
 
 TEST(Safetensors, RefusesHeadersOfAnotherForm) {
@@ -96,9 +99,9 @@ TEST(Safetensors, RefusesHeadersOfAnotherForm) {
         R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})",
         R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
         R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})"}) {
-    refusal(file_of(header, 4));
+    header_refusal(file_of(header, 4));
   }
-  EXPECT_THAT(refusal(file_of(std::string(100'000, '['), 0)), HasSubstr("nested"));
+  EXPECT_THAT(header_refusal(file_of(std::string(100'000, '['), 0)), HasSubstr("nested"));
 }
 
 TEST(Safetensors, WritingRefusesAmbiguousNames) {
@@ -112,7 +115,7 @@ TEST(Safetensors, EveryTruncationOfAHeaderIsRefused) {
   std::vector<TensorInfo> tensors{{.name = "a", .shape = {3}}, {.name = "b", .shape = {2, 2}}};
   const std::string file = make_safetensors_header(tensors) + std::string(28, 'x');
   ASSERT_NO_THROW(parse_safetensors(file, "x"));
-  for (size_t length = 0; length < file.size(); ++length) refusal(file.substr(0, length));
+  for (size_t length = 0; length < file.size(); ++length) header_refusal(file.substr(0, length));
 }
 
 RC_GTEST_PROP(Safetensors, HeadersReadBack, ()) {

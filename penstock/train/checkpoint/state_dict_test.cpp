@@ -13,7 +13,7 @@
 namespace penstock::train {
 namespace {
 
-model::Model make_model() {
+model::Model tiny_model() {
   model::ModelBuilder net("tiny");
   model::Value x = net.conv2d(net.input({1, 4, 4}), {.channels = 2, .kernel = 3, .name = "conv1"});
   x = net.relu(net.batch_norm2d(x, {.name = "norm"}));
@@ -74,7 +74,7 @@ TEST(StateDict, TorchLoadReadsADictOfTensorsWithTheRightValues) {
   const std::string python = python_with_torch();
   if (python.empty()) GTEST_SKIP() << "no python3 with torch";
   const TestFolder folder;
-  const model::Model model = make_model();
+  const model::Model model = tiny_model();
   const std::vector<LayerState> states = make_states(model);
   write_state_dict(folder.path(), "weights.pt", state_dict(model, states));
   write_test_file(folder / "check.py", fmt::format(R"(

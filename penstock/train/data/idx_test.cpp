@@ -16,7 +16,7 @@ using testing::HasSubstr;
 const std::string kBody = "abcdefghijkl";
 const std::string kImages = make_idx({2, 2, 3}, kBody);
 
-std::string refusal(const std::string& content, int dimensions = 3) {
+std::string idx_refusal(const std::string& content, int dimensions = 3) {
   return message_of<ParseError>([&] { parse_idx(content, dimensions, "some.file"); });
 }
 
@@ -40,49 +40,49 @@ TEST(Idx, AFileWithoutImagesIsValid) {
 TEST(Idx, RefusesAWrongMagicNumberSayingWhichWasExpected) {
   std::string floats = kImages;
   floats[2] = '\x0d';
-  EXPECT_THAT(refusal(floats), testing::AllOf(HasSubstr("some.file"), HasSubstr("0x00000803"),
-                                              HasSubstr("0x00000d03")));
-  EXPECT_THAT(refusal(kImages, 1),
+  EXPECT_THAT(idx_refusal(floats), testing::AllOf(HasSubstr("some.file"), HasSubstr("0x00000803"),
+                                                  HasSubstr("0x00000d03")));
+  EXPECT_THAT(idx_refusal(kImages, 1),
               HasSubstr("1 dimension (magic number 0x00000801), found 0x00000803"));
-  EXPECT_THAT(refusal("hello, world"), HasSubstr("expected an IDX file"));
+  EXPECT_THAT(idx_refusal("hello, world"), HasSubstr("expected an IDX file"));
 }
 
-TEST(Idx, RefusesAnEmptyFile) { EXPECT_THAT(refusal(""), HasSubstr("empty")); }
+TEST(Idx, RefusesAnEmptyFile) { EXPECT_THAT(idx_refusal(""), HasSubstr("empty")); }
 
 TEST(Idx, RefusesEveryTruncation) {
   const std::string packed = gzip(kImages);
-  for (size_t length = 0; length < kImages.size(); ++length) refusal(kImages.substr(0, length));
-  for (size_t length = 0; length < packed.size(); ++length) refusal(packed.substr(0, length));
-  EXPECT_THAT(refusal(kImages.substr(0, 20)),
+  for (size_t length = 0; length < kImages.size(); ++length) idx_refusal(kImages.substr(0, length));
+  for (size_t length = 0; length < packed.size(); ++length) idx_refusal(packed.substr(0, length));
+  EXPECT_THAT(idx_refusal(kImages.substr(0, 20)),
               HasSubstr("truncated: expected 12 bytes of data, found 4"));
-  EXPECT_THAT(refusal(kImages.substr(0, 10)), HasSubstr("inside its header"));
+  EXPECT_THAT(idx_refusal(kImages.substr(0, 10)), HasSubstr("inside its header"));
 }
 
 TEST(Idx, RefusesTrailingBytes) {
-  EXPECT_THAT(refusal(kImages + "x"), HasSubstr("expected the end of the file after 12 bytes"));
-  EXPECT_THAT(refusal(gzip(kImages + "x")),
+  EXPECT_THAT(idx_refusal(kImages + "x"), HasSubstr("expected the end of the file after 12 bytes"));
+  EXPECT_THAT(idx_refusal(gzip(kImages + "x")),
               HasSubstr("expected the end of the file after 12 bytes"));
-  EXPECT_THAT(refusal(gzip(kImages) + "x"), HasSubstr("follow the gzip data"));
+  EXPECT_THAT(idx_refusal(gzip(kImages) + "x"), HasSubstr("follow the gzip data"));
 }
 
 TEST(Idx, RefusesSizesThatOverflowOrAreTooLarge) {
-  EXPECT_THAT(refusal(make_idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "")),
+  EXPECT_THAT(idx_refusal(make_idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "")),
               HasSubstr("at most 4294967296 bytes"));
-  EXPECT_THAT(refusal(make_idx({65536, 65536, 2}, "")), HasSubstr("65536 x 65536 x 2"));
-  EXPECT_THAT(refusal(make_idx({0xFFFFFFFF, 0xFFFFFFFF, 0}, "")),
+  EXPECT_THAT(idx_refusal(make_idx({65536, 65536, 2}, "")), HasSubstr("65536 x 65536 x 2"));
+  EXPECT_THAT(idx_refusal(make_idx({0xFFFFFFFF, 0xFFFFFFFF, 0}, "")),
               HasSubstr("4294967295 x 4294967295 x 0"));
 }
 
 TEST(Idx, AWrongHeaderCostsNoMemory) {
   // A parser that trusts the header would allocate 4 GiB.
-  EXPECT_THAT(refusal(make_idx({65536, 65536, 1}, "abc")),
+  EXPECT_THAT(idx_refusal(make_idx({65536, 65536, 1}, "abc")),
               HasSubstr("expected 4294967296 bytes of data, found 3"));
-  refusal(gzip(make_idx({65536, 65536, 1}, "abc")));
+  idx_refusal(gzip(make_idx({65536, 65536, 1}, "abc")));
 }
 
 TEST(Idx, AGzipBombStopsAtTheSizeInItsHeader) {
   const std::string bomb = gzip(make_idx({1, 1, 1}, std::string(size_t{32} << 20, '\0')));
-  EXPECT_THAT(refusal(bomb), HasSubstr("after 1 bytes of data, found more"));
+  EXPECT_THAT(idx_refusal(bomb), HasSubstr("after 1 bytes of data, found more"));
 }
 
 TEST(Idx, ADamagedGzipFileIsRefusedOrHoldsTheSameData) {

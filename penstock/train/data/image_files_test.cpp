@@ -49,16 +49,6 @@ float normal(int byte, double mean, double deviation) {
   return static_cast<float>((byte / 255.0 - mean) / deviation);
 }
 
-template <class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 ImageFiles images_in(const fs::path& folder, const model::Shape& shape = {3, 4, 4}) {
   return ImageFiles(folder, labelled(shape, 10), class_folders(folder), kModule);
 }
@@ -110,7 +100,7 @@ TEST(ImageFiles, BadImagesAreNamed) {
   write_picture(folder.path() / "b" / "1.ppm", 4000, 2, 1, 1);
   const ImageFiles images = images_in(folder.path());
   EXPECT_NO_THROW(images.inputs({0}));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(message_of<Error>([&] {
                 images.inputs({0, 1});
               }),
               AllOf(HasSubstr("a/2.png: "), HasSubstr("cannot be decoded: it is no image"),
@@ -125,17 +115,17 @@ TEST(ImageFiles, BadImagesAreNamed) {
 TEST(ImageFiles, WrongFoldersAndModelsAreRefused) {
   SKIP_WITHOUT_OPENCV();
   const TestFolder folder;
-  EXPECT_THAT(message_of([&] { class_folders(folder.path()); }),
+  EXPECT_THAT(message_of<Error>([&] { class_folders(folder.path()); }),
               HasSubstr("expected one per class"));
-  EXPECT_THAT(message_of([&] { class_folders(folder.path() / "none"); }),
+  EXPECT_THAT(message_of<Error>([&] { class_folders(folder.path() / "none"); }),
               HasSubstr("cannot read folder"));
   fs::create_directories(folder.path() / "a");
-  EXPECT_THAT(message_of([&] { images_in(folder.path()); }), HasSubstr("hold no images"));
+  EXPECT_THAT(message_of<Error>([&] { images_in(folder.path()); }), HasSubstr("hold no images"));
   write_picture(folder.path() / "a" / "1.ppm", 4, 4, 1, 1);
-  EXPECT_THAT(message_of([&] { images_in(folder.path(), {16}); }),
+  EXPECT_THAT(message_of<Error>([&] { images_in(folder.path(), {16}); }),
               AllOf(HasSubstr("channels (1 or 3) x height x width"), HasSubstr("float32, 16")));
-  EXPECT_THAT(message_of([&] { images_in(folder.path(), {2, 4, 4}); }), HasSubstr("2x4x4"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(message_of<Error>([&] { images_in(folder.path(), {2, 4, 4}); }), HasSubstr("2x4x4"));
+  EXPECT_THAT(message_of<Error>([&] {
                 ImageFiles(folder.path(), labelled({3, 4, 4}, 10), {"b"}, kModule);
               }),
               HasSubstr("a class 'a' that the training images have not"));

@@ -16,7 +16,7 @@ using schedule::WeightPolicy;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::vector<Case> cases() {
+std::vector<Case> fault_cases() {
   return {
       {.kind = Strategy::OneFOneB,
        .replicas = {2, 1, 1},
@@ -38,7 +38,7 @@ int workers_of(const Case& setup) { return shape_of(setup, 1).num_workers(); }
 
 TEST(FaultyWorldTest, DelaysAndOvertakingChangeNoBit) {
   const model::Model model = skip_model(0.2);
-  for (const Case& setup : cases()) {
+  for (const Case& setup : fault_cases()) {
     const Trained expected = train(model, setup);
     for (const uint64_t seed : {1, 2, 3}) {
       const auto world = make_faulty_world(make_local_world(workers_of(setup)),
@@ -51,7 +51,7 @@ TEST(FaultyWorldTest, DelaysAndOvertakingChangeNoBit) {
   }
 }
 
-std::string failure_of(const Case& setup, const Faults& faults,
+std::string failure_by(const Case& setup, const Faults& faults,
                        std::chrono::milliseconds deadline) {
   const auto world = make_faulty_world(make_local_world(workers_of(setup)), faults);
   try {
@@ -65,27 +65,27 @@ std::string failure_of(const Case& setup, const Faults& faults,
 }
 
 TEST(FaultyWorldTest, ALostMessageIsATimeoutThatNamesIt) {
-  for (const Case& setup : cases()) {
+  for (const Case& setup : fault_cases()) {
     const std::string message =
-        failure_of(setup, {.seed = 5, .drop_share = 0.2}, std::chrono::milliseconds(300));
+        failure_by(setup, {.seed = 5, .drop_share = 0.2}, std::chrono::milliseconds(300));
     EXPECT_THAT(message, AllOf(HasSubstr("timeout: "), HasSubstr("waits"), HasSubstr("RECV_")));
   }
 }
 
 TEST(FaultyWorldTest, AKilledWorkerEndsTheRunAndIsNamed) {
-  for (const Case& setup : cases()) {
+  for (const Case& setup : fault_cases()) {
     for (const int64_t call : {0, 3, 9}) {
       const Faults faults{.kill = Faults::Kill{.worker = WorkerId{1}, .call = call}};
-      EXPECT_THAT(failure_of(setup, faults, std::chrono::seconds(20)),
+      EXPECT_THAT(failure_by(setup, faults, std::chrono::seconds(20)),
                   AllOf(HasSubstr("runtime: worker 1 (stage"), HasSubstr("killed on purpose")));
     }
   }
 }
 
 TEST(FaultyWorldTest, AWorkerThatStopsAnsweringIsNoticedAtTheDeadline) {
-  for (const Case& setup : cases()) {
+  for (const Case& setup : fault_cases()) {
     const Faults faults{.kill = Faults::Kill{.worker = WorkerId{1}, .call = 4, .silent = true}};
-    EXPECT_THAT(failure_of(setup, faults, std::chrono::milliseconds(300)),
+    EXPECT_THAT(failure_by(setup, faults, std::chrono::milliseconds(300)),
                 AllOf(HasSubstr("timeout: "), HasSubstr("worker 1 (stage"), HasSubstr("waits")));
   }
 }

@@ -19,10 +19,6 @@ namespace {
 using schedule::Action;
 using schedule::Op;
 
-Message message_of(const Action& send) {
-  return {send.op == Op::SendBackward, send.stage, send.peer, send.micro_batch};
-}
-
 bool blocks(const Action& action) {
   return schedule::is_receive(action.op) || action.op == Op::SyncGradients ||
          action.op == Op::NormGradients;

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "penstock/runtime/fabric/local/testing_wait.h"
 #include "penstock/runtime/gradient_buffer.h"
 
 namespace penstock::runtime::testing {
@@ -21,8 +22,6 @@ WaitResult sum_over(SharedReduce& reduce, int replica, Partials partials, model:
   reduce.start(replica, std::move(partials));
   return reduce.finish(replica, sums, wait);
 }
-
-Wait soon(int ms = 5000) { return wait_for(std::chrono::milliseconds(ms)); }
 
 TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
   constexpr int kReplicas = 3;

@@ -5,12 +5,11 @@
 
 #include <thread>
 
+#include "penstock/runtime/fabric/local/testing_wait.h"
 #include "penstock/schedule/generate.h"
 
 namespace penstock::runtime::testing {
 namespace {
-
-Wait soon(int ms = 5000) { return wait_for(std::chrono::milliseconds(ms)); }
 
 schedule::Schedule two_stage_schedule() {
   return lower(

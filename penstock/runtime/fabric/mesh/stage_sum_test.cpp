@@ -440,7 +440,7 @@ TEST_P(StageSumTest, AFailureEndsServersToo) {
   EXPECT_THAT(failures, Each(::testing::HasSubstr("worker 0 has had enough")));
 }
 
-std::string name_of(const ::testing::TestParamInfo<Way>& info) {
+std::string way_name(const ::testing::TestParamInfo<Way>& info) {
   std::string name =
       fmt::format("{}_{}", plan::to_string(info.param.sync), to_string(info.param.precision));
   std::replace(name.begin(), name.end(), '-', '_');
@@ -460,9 +460,9 @@ std::vector<Way> ways(bool with_asynchronous) {
 }
 
 /// Asynchronous sums are others (delayed_sum_test.cpp).
-INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest, ::testing::ValuesIn(ways(false)), name_of);
+INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest, ::testing::ValuesIn(ways(false)), way_name);
 INSTANTIATE_TEST_SUITE_P(Types, HierarchicalSumTest, ::testing::ValuesIn(plan::kSyncPrecisions));
-INSTANTIATE_TEST_SUITE_P(Methods, StageSumBytes, ::testing::ValuesIn(ways(true)), name_of);
+INSTANTIATE_TEST_SUITE_P(Methods, StageSumBytes, ::testing::ValuesIn(ways(true)), way_name);
 
 }  // namespace
 }  // namespace penstock::runtime::testing
