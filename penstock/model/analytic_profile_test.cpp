@@ -222,7 +222,6 @@ TEST(AnalyticProfile, RefusesWhatIsOutOfRange) {
   EXPECT_THROW(analytic_profile(model, v100, {.batch_size = -1}), ConfigError);
   EXPECT_THROW(analytic_profile(model, v100, {.batch_size = std::numeric_limits<int64_t>::max()}),
                ConfigError);
-  EXPECT_THROW(analytic_profile(model, v100, {.optimizer = {.name = "none"}}), ConfigError);
   EXPECT_THROW(analytic_profile(model, {}, {}), ConfigError);
   EXPECT_NO_THROW(analytic_profile(model, v100, {.batch_size = int64_t{1} << 36}));
   EXPECT_THAT(
