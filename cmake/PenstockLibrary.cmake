@@ -11,9 +11,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND PENSTOCK_CORE_WARNINGS -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 
-# Files of one target in one piece (-DPENSTOCK_JUMBO=ON): their headers are read once, so that a
-# whole build takes a third. Without it only the file that was changed is compiled again. Names in
-# anonymous namespaces must differ within a folder.
+# At most so many files of one target in one piece (-DPENSTOCK_JUMBO=ON): their headers are read
+# once, so that a whole build takes a third. Without it only the file that was changed is compiled
+# again. Names in anonymous namespaces must differ within a target. A piece of tests takes a minute
+# of one processor and 1.2 GB at most.
 set(PENSTOCK_FILES_PER_PIECE 16)
 
 function(penstock_compile_options target)
@@ -42,17 +43,18 @@ function(penstock_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   penstock_compile_options(${name})
-  # Tests repeat the names of their helpers from file to file.
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  # Few pieces, of one size.
+  list(LENGTH arg_SOURCES files)
+  math(EXPR pieces "(${files} + ${PENSTOCK_FILES_PER_PIECE} - 1) / ${PENSTOCK_FILES_PER_PIECE}")
+  math(EXPR size "(${files} + ${pieces} - 1) / ${pieces}")
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE ${size})
+  # Half of the time to compile them.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(arg_TORCH)
-    penstock_use_torch(${name})
-  else()
-    # Half of the time to compile them. With libtorch the precompiled header decides.
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-    if(NOT PENSTOCK_TORCH_FREE_TESTS)
-      set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
-      return()
-    endif()
+    penstock_use_torch(${name} penstock_torch_test_pch)
+  elseif(NOT PENSTOCK_TORCH_FREE_TESTS)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
   endif()
   gtest_discover_tests(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 120 DISCOVERY_TIMEOUT 60)
 endfunction()

@@ -1,5 +1,5 @@
-# libtorch, with one precompiled header shared by every torch target (torch headers cost seconds per
-# file).
+# libtorch, with a precompiled header shared by every torch target, and one by the tests (torch
+# headers cost seconds per file).
 # pip builds for the libtorch of its Python, whatever else is in the system's folders.
 if(SKBUILD)
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
@@ -11,13 +11,22 @@ endif()
 include(cmake/PenstockCuda.cmake)
 find_package(Torch REQUIRED)
 
-add_library(penstock_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)
-target_link_libraries(penstock_torch_pch PUBLIC ${TORCH_LIBRARIES})
-target_compile_options(penstock_torch_pch PRIVATE ${PENSTOCK_CORE_WARNINGS} -Wno-shadow)
-target_precompile_headers(penstock_torch_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_pch.h)
-if(PENSTOCK_SANITIZE)
-  target_compile_options(penstock_torch_pch PRIVATE
-    -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
+function(penstock_precompile_torch target)
+  add_library(${target} OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)
+  target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
+  target_compile_options(${target} PRIVATE ${PENSTOCK_CORE_WARNINGS} -Wno-shadow ${ARGN})
+  target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_pch.h)
+  if(PENSTOCK_SANITIZE)
+    target_compile_options(${target} PRIVATE
+      -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
+  endif()
+endfunction()
+penstock_precompile_torch(penstock_torch_pch)
+# A precompiled header serves only files compiled as it was; tests are compiled with -O1.
+if(PENSTOCK_BUILD_TESTS AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  penstock_precompile_torch(penstock_torch_test_pch -O1)
+else()
+  add_library(penstock_torch_test_pch ALIAS penstock_torch_pch)
 endif()
 
 # The wheels of PyTorch bring headers of another version of fmt than the one we link; ours comes
@@ -46,18 +55,22 @@ if(penstock_torch_folder MATCHES "^(.*)/lib/[^/]*/site-packages/torch/" AND
   set(penstock_torch_python "${CMAKE_MATCH_1}/bin/python3")
 endif()
 
+# penstock_use_torch(<target> [<target with the precompiled header>])
 function(penstock_use_torch target)
   target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
   if(penstock_fmt_first)
     target_include_directories(${target} SYSTEM BEFORE PRIVATE ${penstock_fmt_first})
   endif()
   target_compile_options(${target} PRIVATE -Wno-shadow)
-  # A precompiled header serves only files compiled as it was: executables take -fPIC like the
-  # libraries instead of -fPIE.
+  # For the precompiled header's sake executables take -fPIC like the libraries instead of -fPIE.
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
-  target_precompile_headers(${target} REUSE_FROM penstock_torch_pch)
+  set(header penstock_torch_pch)
+  if(ARGC GREATER 1)
+    set(header ${ARGV1})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${header})
 endfunction()
