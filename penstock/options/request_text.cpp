@@ -12,6 +12,8 @@ template <class... Visit>
 struct Overloaded : Visit... {
   using Visit::operator()...;
 };
+template <class... Visit>
+Overloaded(Visit...) -> Overloaded<Visit...>;
 
 }  // namespace
 

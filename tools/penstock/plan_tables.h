@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/plan.h"
+#include "penstock/plan/what_if_result.h"
 #include "penstock/planner/pytorch_split.h"
 #include "penstock/planner/sync_prices.h"
 #include "penstock/util/json.h"

@@ -20,6 +20,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/model_options.h"
 #include "tools/penstock/profile_arguments.h"
 #include "tools/penstock/stream_arguments.h"
 #include "tools/penstock/train_arguments.h"
