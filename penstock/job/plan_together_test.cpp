@@ -145,7 +145,7 @@ TEST(MeasureTogether, HostsAreComparedAndServersLeftOut) {
     return std::to_string(measured) + ": " + speeds_text(result);
   });
   const std::string text =
-      ": 2 ranks measured; speed compared with their mean: host 0 2.00, host 1 0.67";
+      ": 2 ranks measured; speed compared with their mean: host 0 2.00, host 1 0.67\n";
   EXPECT_THAT(results, testing::ElementsAre("1" + text, "0" + text, "1" + text, "0" + text));
 }
 
