@@ -15,6 +15,7 @@
 #include "penstock/options/check_profile.h"
 #include "penstock/options/search_request.h"
 #include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/pytorch_split.h"
 #include "penstock/planner/sync_prices.h"
