@@ -33,8 +33,8 @@ function(penstock_compile_options target)
   endif()
 endfunction()
 
-# penstock_test(<name> SOURCES ... DEPS ... [TORCH] [LABELS unit]): a GoogleTest program, a test per
-# case.
+# penstock_test(<name> SOURCES ... DEPS ... [TORCH] [LABELS unit]): a GoogleTest program; a test per
+# case, or, with libtorch, few tests.
 function(penstock_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT arg_LABELS)
@@ -56,7 +56,23 @@ function(penstock_test name)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
-  gtest_discover_tests(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 120 DISCOVERY_TIMEOUT 60)
+  if(NOT arg_TORCH OR "gpu" IN_LIST arg_LABELS)
+    gtest_discover_tests(${name}
+      PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 120 DISCOVERY_TIMEOUT 60)
+    return()
+  endif()
+  # Loading libtorch takes a second, so cases share processes.
+  set(shards 1)
+  if(files GREATER 4)
+    set(shards 4)
+  endif()
+  math(EXPR last "${shards} - 1")
+  foreach(shard RANGE ${last})
+    add_test(NAME ${name}.${shard} COMMAND ${name})
+    set_tests_properties(${name}.${shard} PROPERTIES
+      LABELS "${arg_LABELS}" TIMEOUT 900
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
 endfunction()
 
 function(penstock_library folder)

@@ -53,7 +53,7 @@ build_jobs() {
 
 # Minutes of one core that a build takes without compiler cache, roughly: the two programs, the
 # torch-free part with its tests, and all of it with its tests.
-readonly PROGRAMS_BUILD_MINUTES=22 CORE_BUILD_MINUTES=25 FULL_BUILD_MINUTES=60
+readonly PROGRAMS_BUILD_MINUTES=17 CORE_BUILD_MINUTES=20 FULL_BUILD_MINUTES=40
 
 # build_time PRESET MINUTES: how long the build of a preset will take, in words.
 build_time() {
