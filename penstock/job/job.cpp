@@ -194,7 +194,7 @@ probe::JobLinks MeshJob::measure_links(std::chrono::milliseconds budget, int thr
 
 using Options = std::map<std::string, std::string>;
 
-/// Names and values as one text, a line each.
+/// Names and values in turn, for options_in() of another rank.
 std::string message_of(const std::vector<std::pair<std::string, std::string>>& options) {
   net::WireWriter out;
   for (const auto& [name, value] : options) {

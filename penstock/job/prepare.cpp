@@ -102,11 +102,11 @@ class Preparation {
       : options_(options), listener_(options.listener), asked_(comparable(request)) {
     if (job != nullptr && !job->is_first()) listener_ = {};  // what all do, rank 0 tells
     load(request, job);
-    const PrepareOptions& o = options_;
     run_->job = job;
     run_->train = options::train_options_of(run_->request);
-    run_->train.stop = o.stop;
-    run_->train.data_threads = data_threads_of(run_->request, o.devices, run_->train.data_threads);
+    run_->train.stop = options_.stop;
+    run_->train.data_threads =
+        data_threads_of(run_->request, options_.devices, run_->train.data_threads);
   }
 
   PreparedRun run() {

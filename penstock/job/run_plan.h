@@ -39,7 +39,7 @@ std::optional<int64_t> capped_micro_batches(std::optional<int64_t> wanted, int64
 /// The whole model on one worker, without costs: enough to evaluate it.
 plan::Plan one_stage(const model::Model& model, Precision precision);
 
-/// Why a run is asked for, and where it is made. The members outlive it.
+/// What a plan is made for, and by whom. What its members point to outlives it.
 struct RunPlanner {
   const options::TrainRequest& request;
   const model::Model& model;

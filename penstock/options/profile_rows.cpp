@@ -70,9 +70,9 @@ std::vector<ProfileRow> measuring_rows() {
       Section::Run,
       {measured(row<&OfProfile::run, &Measure::samples>(
            "--samples",
-           "Timed passes, of which the mean is reported (default: 10 or more, for at least a "
-           "second, until the mean is known to 2 % or ten seconds have passed; fewer if they "
-           "took longer than a minute)",
+           "Timed passes, of which the mean is reported (default: chosen). Chosen are 10 or more, "
+           "until a second is over and the mean is known to 2 %, or ten seconds are over. They are "
+           "fewer if they took longer than a minute",
            1, kMostPasses)),
        measured(row<&OfProfile::run, &Measure::warmup>(
            "--warmup",
