@@ -129,6 +129,11 @@ std::string usual_text(const RowOf<Request>& row) {
   return usual == "0" ? "" : usual;
 }
 
+/// The values of --precision, for commands that take it without a row, too.
+inline constexpr std::string_view kPrecisionHelp =
+    "float32, tf32 (GPUs), bfloat16 or float16. 16 bits halve activations, messages between "
+    "stages and versions of the weights; the trained weights stay float32";
+
 using Row = RowOf<TrainRequest>;
 inline std::span<const Row> train_rows() { return rows_of<TrainRequest>(); }
 /// Of a training; null when there is none.

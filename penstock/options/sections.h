@@ -204,9 +204,6 @@ RowOf<R> weights_row() {
                 "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
 }
 
-inline constexpr std::string_view kPrecisionHelp =
-    "float32, tf32 (GPUs), bfloat16 or float16. 16 bits halve activations, messages between "
-    "stages and versions of the weights; the trained weights stay float32";
 inline constexpr std::string_view kSyncPrecisionHelp =
     "Numbers in which gradients travel between replicas: float32, bfloat16, float16";
 
