@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace {
 

@@ -21,6 +21,10 @@ function(penstock_compile_options target)
   if(PENSTOCK_JUMBO)
     set_target_properties(${target} PROPERTIES
       UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${PENSTOCK_FILES_PER_PIECE})
+    # A piece looks like a header that others include; nobody includes it.
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    endif()
   endif()
   target_compile_options(${target} PRIVATE ${PENSTOCK_CORE_WARNINGS})
   if(PENSTOCK_WERROR)

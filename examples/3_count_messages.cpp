@@ -10,7 +10,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/torch.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 using namespace penstock;
 using runtime::Wait;

@@ -31,5 +31,5 @@
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/units.h"
 #include "penstock/verify/verify.h"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::python {
 

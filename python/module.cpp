@@ -22,6 +22,7 @@
 #include "penstock/job/run_plan.h"
 #include "penstock/job/worker_devices.h"
 #include "penstock/model/mixing.h"
+#include "penstock/net/fabric_kind.h"
 #include "penstock/options/rows.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/fabric/world.h"
@@ -32,8 +33,8 @@
 #include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/freed_memory.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/process/freed_memory.h"
 #include "python/interpreter.h"
 #include "python/tensor_memory.h"
 
@@ -130,11 +131,15 @@ std::vector<OptimizerRow> optimizers() {
 class PythonJob {
  public:
   /// Null: this process is no rank of several. Blocks until all ranks are there.
-  static std::shared_ptr<PythonJob> join() {
+  static std::shared_ptr<PythonJob> join(const std::string& fabric) {
+    const net::FabricKind kind = net::parse_fabric(fabric);
     std::atomic<bool> stop{false};
     std::unique_ptr<job::Job> job = interruptibly(stop, [&stop] {
       return job::Job::join(
-          {.command = "a program in Python", .stop = &stop, .listener = job::console_listener()});
+          {.command = "a program in Python",
+           .fabric = kind,
+           .stop = &stop,
+           .listener = job::console_listener()});
     });
     if (job == nullptr) return nullptr;
     return std::make_shared<PythonJob>(std::move(job));

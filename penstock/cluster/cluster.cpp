@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <climits>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::cluster {
 

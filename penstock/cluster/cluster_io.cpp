@@ -10,9 +10,9 @@
 #include "penstock/cluster/cluster.h"
 #include "penstock/cluster/parts.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/toml_table.h"
-#include "penstock/util/units.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/toml_table.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::cluster {
 

@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::cluster {
 

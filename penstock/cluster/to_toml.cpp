@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "penstock/cluster/cluster.h"
-#include "penstock/util/toml_text.h"
+#include "penstock/util/files/toml_text.h"
 
 namespace penstock::cluster {
 

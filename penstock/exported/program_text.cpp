@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::exported {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "penstock/exported/program.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::exported {
 

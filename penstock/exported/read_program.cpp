@@ -3,9 +3,9 @@
 #include "penstock/exported/program.h"
 #include "penstock/exported/program_text.h"
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/zip_archive.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/files/zip_archive.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::exported {
 namespace {

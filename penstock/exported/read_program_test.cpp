@@ -8,8 +8,8 @@
 
 #include "penstock/exported/program.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::exported {
 namespace {

@@ -6,8 +6,8 @@
 #include <charconv>
 
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/quoted.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::frames {
 

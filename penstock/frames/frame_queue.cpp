@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "penstock/util/error.h"
-#include "penstock/util/steady_ns.h"
-#include "penstock/util/units.h"
+#include "penstock/util/process/steady_ns.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::frames {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "penstock/frames/frame_source.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::frames {
 

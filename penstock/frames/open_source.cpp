@@ -14,7 +14,7 @@
 #include "penstock/frames/sources/raw_source.h"
 #include "penstock/frames/sources/video_source.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::frames {
 

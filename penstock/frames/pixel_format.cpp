@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::frames {
 

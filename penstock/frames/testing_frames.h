@@ -17,7 +17,7 @@
 
 #include "penstock/frames/frame_source.h"
 #include "penstock/util/error.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::frames {
 

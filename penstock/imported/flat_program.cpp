@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 

@@ -20,8 +20,8 @@
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/train/checkpoint/safetensors.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::imported {
 namespace {

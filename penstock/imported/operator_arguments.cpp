@@ -10,7 +10,7 @@
 
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 

@@ -17,7 +17,7 @@
 #include "penstock/model/layers/linear_product.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::imported {
 

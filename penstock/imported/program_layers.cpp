@@ -12,7 +12,7 @@
 #include "penstock/imported/program_layer.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 

@@ -10,7 +10,7 @@
 #include "penstock/imported/known_operators.h"
 #include "penstock/imported/operator_arguments.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "penstock/model/layers/work.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::imported {
 

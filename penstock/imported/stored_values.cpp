@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 

@@ -9,7 +9,7 @@
 #include "penstock/exported/program.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 

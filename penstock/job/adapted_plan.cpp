@@ -12,9 +12,9 @@
 #include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/simulate/simulate_plan.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::job {
 

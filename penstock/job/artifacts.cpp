@@ -9,8 +9,8 @@
 #include "penstock/report/page/html_report.h"
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/util/error.h"
-#include "penstock/util/plural.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/plural.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::job {
 

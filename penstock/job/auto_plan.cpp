@@ -12,10 +12,10 @@
 #include "penstock/options/check_profile.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/plural.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/plural.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::job {
 

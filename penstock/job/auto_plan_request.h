@@ -15,8 +15,8 @@
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
 #include "penstock/profile/profile.h"
-#include "penstock/util/precision.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/precision.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::job {
 

@@ -4,7 +4,7 @@
 
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/util/error.h"
-#include "penstock/util/plural.h"
+#include "penstock/util/text/plural.h"
 
 namespace penstock::job {
 

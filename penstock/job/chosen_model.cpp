@@ -10,7 +10,7 @@
 #include "penstock/imported/import_model.h"
 #include "penstock/model/zoo.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::job {
 
@@ -69,12 +69,12 @@ model::Model chosen_model(const options::ModelRequest& request) {
   }
 }
 
-model::Model model_of_task(const options::ModelRequest& request, stream::Task task,
+model::Model model_of_task(const options::ModelRequest& request, frames::Task task,
                            const model::Shape& frame, int classes) {
   return model::make_model(
       {.name = request.name,
        .input_shape = frame,
-       .classes = stream::outputs_of(
+       .classes = frames::outputs_of(
            task, {.channels = static_cast<int>(frame.front()), .classes = classes}),
        .width = request.width,
        .depth = request.depth,

@@ -1,9 +1,9 @@
 // The model that a request asks for.
 #pragma once
 
+#include "penstock/frames/task.h"
 #include "penstock/model/model.h"
 #include "penstock/options/request.h"
-#include "penstock/stream/task.h"
 
 namespace penstock::job {
 
@@ -11,7 +11,7 @@ namespace penstock::job {
 model::Model chosen_model(const options::ModelRequest& request);
 /// The model of a stream's task for frames [channels, height, width]; --classes and --input are not
 /// looked at. Throws what model::make_model throws.
-model::Model model_of_task(const options::ModelRequest& request, stream::Task task,
+model::Model model_of_task(const options::ModelRequest& request, frames::Task task,
                            const model::Shape& frame, int classes);
 /// --input, or the model's own shape of samples. Throws ConfigError for a malformed one.
 model::Shape chosen_input(const options::ModelRequest& request);

@@ -11,7 +11,7 @@
 
 #include "penstock/probe/measurement_text.h"
 #include "penstock/util/error.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::job {
 

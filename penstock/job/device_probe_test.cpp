@@ -5,7 +5,7 @@
 
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::job {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::job {
 

@@ -23,7 +23,7 @@
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::job {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "penstock/job/thread_memory.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::job {
 

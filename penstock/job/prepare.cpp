@@ -20,9 +20,9 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/data_formats.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::job {
 

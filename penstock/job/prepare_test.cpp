@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::job {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "penstock/profile/mean.h"
 #include "penstock/util/error.h"
-#include "penstock/util/plural.h"
+#include "penstock/util/text/plural.h"
 
 namespace penstock::job {
 

@@ -13,11 +13,11 @@
 #include "penstock/job/worker_devices.h"
 #include "penstock/options/rows.h"
 #include "penstock/train/checkpoint/checkpoint.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/plural.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/plural.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::job {
 

@@ -11,9 +11,9 @@
 
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/format_rate.h"
-#include "penstock/util/json.h"
-#include "penstock/util/units.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/text/format_rate.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::job {
 

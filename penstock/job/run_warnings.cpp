@@ -10,8 +10,8 @@
 #include "penstock/model/mixing.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/plural.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/plural.h"
 
 namespace penstock::job {
 

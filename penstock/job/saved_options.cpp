@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::job {
 

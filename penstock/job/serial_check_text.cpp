@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::job {
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::job {
 

@@ -9,7 +9,7 @@
 #include "penstock/launch/slurm_lists.h"
 #include "penstock/launch/whole_number.h"
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::launch {
 

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "penstock/launch/testing_launched.h"
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 
 namespace penstock::launch {
 namespace {

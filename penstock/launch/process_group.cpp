@@ -12,7 +12,7 @@
 #include "penstock/launch/file_descriptor.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::launch {
 

@@ -13,7 +13,7 @@
 
 #include "penstock/live/host_check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::live {
 namespace {

@@ -14,7 +14,7 @@
 #include "penstock/live/listening_socket.h"
 #include "penstock/live/routes.h"
 #include "penstock/util/error.h"
-#include "penstock/util/log.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::live {
 namespace {

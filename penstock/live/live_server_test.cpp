@@ -16,7 +16,7 @@
 
 #include "penstock/live/testing_source.h"
 #include "penstock/util/error.h"
-#include "penstock/util/log.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::live {
 namespace {

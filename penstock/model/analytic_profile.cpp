@@ -8,8 +8,8 @@
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 #include "penstock/profile/roofline.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::model {
 namespace {

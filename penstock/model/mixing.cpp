@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "penstock/model/random_input.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::model {
 

@@ -12,7 +12,7 @@
 #include "penstock/model/shapes.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::model {
 namespace {

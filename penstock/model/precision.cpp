@@ -16,8 +16,8 @@
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/shapes.h"
 #include "penstock/model/torch_compat.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::model {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "penstock/model/model.h"
-#include "penstock/util/precision.h"
+#include "penstock/util/numbers/precision.h"
 
 namespace penstock::model {
 

@@ -23,11 +23,11 @@
 #include "penstock/model/profiling/summary.h"
 #include "penstock/model/shapes.h"
 #include "penstock/profile/pass_record.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
-#include "penstock/util/steady_ns.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/process/mutex.h"
+#include "penstock/util/process/steady_ns.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::model {
 namespace {
@@ -67,7 +67,7 @@ void check_options(const Model& model, const ProfilerOptions& options) {
   if (options.precision == Precision::Tf32 && is_cpu) {
     throw ConfigError(
         "profiler: precision tf32 is a mode of NVIDIA's GPUs, and the CPU is measured: expected "
-        "float32, bfloat16 or float16, or a GPU as --device");
+        "float32, bfloat16 or float16, or a GPU as the device");
   }
   check_at_least(options.batch_size, 1, detail::kMaxElements, "batch size");
   check_at_least(options.warmup, 0, 1'000'000, "number of warm-up passes");

@@ -11,7 +11,7 @@
 
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
-#include "penstock/util/precision.h"
+#include "penstock/util/numbers/precision.h"
 
 namespace penstock::model {
 

@@ -8,8 +8,8 @@
 #include <cctype>
 #include <set>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::model::detail {
 namespace {

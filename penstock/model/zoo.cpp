@@ -6,7 +6,7 @@
 #include "penstock/model/shapes.h"
 #include "penstock/model/zoo/architectures.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::model {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "penstock/util/log.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::net {
 

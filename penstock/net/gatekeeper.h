@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "penstock/net/greeting.h"
-#include "penstock/util/repeated_messages.h"
+#include "penstock/util/process/repeated_messages.h"
 
 namespace penstock::net {
 

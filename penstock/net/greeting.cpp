@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::net {
 

@@ -19,7 +19,7 @@
 #include "penstock/net/hello.h"
 #include "penstock/net/testing_nodes.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::net {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "penstock/util/error.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::net {
 

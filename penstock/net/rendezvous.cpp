@@ -16,8 +16,8 @@
 #include "penstock/net/waiting.h"
 #include "penstock/net/wire.h"
 #include "penstock/util/error.h"
-#include "penstock/util/log.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/process/log.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::net {
 

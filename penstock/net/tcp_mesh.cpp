@@ -11,10 +11,10 @@
 
 #include "penstock/net/peer.h"
 #include "penstock/net/rendezvous.h"
-#include "penstock/util/awake.h"
 #include "penstock/util/check.h"
-#include "penstock/util/core_needs.h"
 #include "penstock/util/error.h"
+#include "penstock/util/process/awake.h"
+#include "penstock/util/process/core_needs.h"
 
 namespace penstock::net {
 

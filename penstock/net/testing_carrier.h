@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "penstock/net/carrier.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::net::testing_nodes {
 

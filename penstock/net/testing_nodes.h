@@ -12,9 +12,9 @@
 
 #include "penstock/launch/free_port.h"
 #include "penstock/net/mesh.h"
-#include "penstock/util/log.h"
-#include "penstock/util/mutex.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
+#include "penstock/util/process/log.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::net::testing_nodes {
 

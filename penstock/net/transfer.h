@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "penstock/net/bytes.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::net {
 

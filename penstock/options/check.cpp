@@ -9,7 +9,7 @@
 #include "penstock/options/stream_request.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::options {
 

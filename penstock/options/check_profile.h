@@ -4,7 +4,7 @@
 #include <string>
 
 #include "penstock/profile/profile.h"
-#include "penstock/util/precision.h"
+#include "penstock/util/numbers/precision.h"
 
 namespace penstock::options {
 

@@ -8,11 +8,12 @@
 #include <optional>
 #include <string>
 
+#include "penstock/frames/task.h"
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/model/profiler_options.h"
 #include "penstock/options/request.h"
-#include "penstock/util/precision.h"
+#include "penstock/util/numbers/precision.h"
 
 namespace penstock::options {
 
@@ -24,9 +25,9 @@ struct MeasureRequest {
   bool device_graphs = false;
   std::optional<int64_t> samples;  ///< timed passes; nothing: until their mean is known
   int warmup = 2;
-  int threads = 1;                     ///< per worker
-  std::optional<int64_t> concurrency;  ///< nothing: usual_concurrency()
-  std::string task;                    ///< of a stream; empty: a model for `train`
+  int threads = 1;                        ///< per worker
+  std::optional<int64_t> concurrency;     ///< nothing: usual_concurrency()
+  std::optional<frames::Task> task = {};  ///< of a stream; nothing: a model for `train`
   uint64_t seed = 1;
 };
 

@@ -80,12 +80,13 @@ std::vector<ProfileRow> measuring_rows() {
            "fall",
            0, kMostPasses)),
        measured(threads_row<OfProfile>("Threads per worker")), concurrency(),
-       without("--loss", without("--batch-size",
-                                 measured(row<&OfProfile::run, &Measure::task>(
-                                     "--task",
-                                     "For penstock stream: single frames, and the model and the "
-                                     "loss of this task (reconstruct, predict, pixels or "
-                                     "label)"))))});
+       without("--loss",
+               without("--batch-size",
+                       measured(row<OfProfile>(
+                           "--task", [](OfProfile& r) -> Slot { return named_task(r.run.task); },
+                           "For penstock stream: single frames, and the model and the "
+                           "loss of this task (reconstruct, predict, pixels or "
+                           "label)"))))});
 }
 
 std::vector<ProfileRow> profile_output_rows() {

@@ -18,8 +18,8 @@
 #include "penstock/plan/weight_policy.h"
 #include "penstock/train/learning_rate.h"
 #include "penstock/train/train_options.h"
-#include "penstock/util/precision.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/precision.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::options {
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/frames/task.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/model/zoo_names.h"
 #include "penstock/options/rows.h"
@@ -53,6 +54,11 @@ Named named_or_none(std::optional<Value>& value, Parse parse, Text text) {
 inline Named named_optimizer(model::OptimizerKind& kind) {
   return named(kind, model::parse_optimizer,
                [](model::OptimizerKind value) { return to_string(value); });
+}
+
+inline Named named_task(std::optional<frames::Task>& task) {
+  return named_or_none(task, frames::parse_task,
+                       [](frames::Task value) { return to_string(value); });
 }
 
 inline constexpr double kNoBound = std::numeric_limits<double>::infinity();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "penstock/frames/task.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/options/request.h"
 #include "penstock/plan/strategy.h"
@@ -59,7 +60,8 @@ struct StreamOutputRequest {
 struct StreamRequest {
   SourceRequest source = {};
   ModelRequest model = {.name = "partime"};
-  std::string task = {};  ///< empty: pixels where the source has labels, otherwise reconstruct
+  /// Nothing: pixels where the source has labels, otherwise reconstruct.
+  std::optional<frames::Task> task = {};
   model::OptimizerSpec optimizer = {.momentum = 0};
   double learning_rate = 0.002;
   StreamPlanSection plan = {};

@@ -101,7 +101,7 @@ std::vector<StreamRow> stream_learning_rows() {
   return in<OfStream>(
       Section::Learning,
       {row<OfStream>(
-           "--task", [](OfStream& r) -> Slot { return &r.task; },
+           "--task", [](OfStream& r) -> Slot { return named_task(r.task); },
            "reconstruct the frame, predict the next frame, classify its pixels, or label the "
            "frame: reconstruct, predict, pixels, label (default: pixels where the source has "
            "labels, otherwise reconstruct)"),

@@ -108,6 +108,7 @@ std::vector<Row> run_rows() {
         .help = "In a job: how many seconds ranks wait at the start until all have come",
         .idle = without_job},
        {.name = "--fabric",
+        .keyword = "fabric",
         .slot = [](R& r) -> Slot { return fabric(r.run); },
         .help = "In a job: what carries large messages between ranks. auto: connections, and the "
                 "memory of the same host. tcp: connections. gloo, mpi (started by mpirun) and nccl "

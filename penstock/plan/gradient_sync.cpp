@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::plan {
 

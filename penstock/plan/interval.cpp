@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/util/format_rate.h"
+#include "penstock/util/text/format_rate.h"
 
 namespace penstock::plan {
 

@@ -10,8 +10,8 @@
 
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::plan {
 

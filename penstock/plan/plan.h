@@ -16,8 +16,8 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
-#include "penstock/util/precision.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/precision.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::plan {
 

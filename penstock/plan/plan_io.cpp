@@ -8,8 +8,8 @@
 #include "penstock/plan/plan.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::plan {
 

@@ -6,7 +6,7 @@
 
 #include "penstock/plan/plan.h"
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 #include "tests/support/mutate.h"
 
 namespace penstock::plan {

@@ -6,9 +6,9 @@
 #include <array>
 #include <ostream>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/plural.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/plural.h"
 
 namespace penstock::plan {
 namespace {
@@ -414,21 +414,20 @@ void check_schedule_options(std::optional<Strategy> choice, std::optional<int64_
   }
   if (chunks && (!choice || traits(*choice).takes_chunks()) &&
       (*chunks < kMinChunks || *chunks > kMaxChunks)) {
-    throw ConfigError(fmt::format("--chunks must lie between {} and {}, found {}", kMinChunks,
+    throw ConfigError(fmt::format("chunks must lie between {} and {}, found {}", kMinChunks,
                                   kMaxChunks, *chunks));
   }
   if (slack && choice && !traits(*choice).takes_slack)
     throw only(
         "has slack", [](const auto& row) { return row.takes_slack; }, *slack);
   if (slack && (*slack < 0 || *slack > kMaxSlack)) {
-    throw ConfigError(
-        fmt::format("--slack must lie between 0 and {}, found {}", kMaxSlack, *slack));
+    throw ConfigError(fmt::format("slack must lie between 0 and {}, found {}", kMaxSlack, *slack));
   }
   if (keep && choice && !traits(*choice).takes_keep)
     throw only(
         "has a choice of what to keep", [](const auto& row) { return row.takes_keep; }, *keep);
   if (keep && (*keep < 1 || *keep > kMaxKeep))
-    throw ConfigError(fmt::format("--keep must lie between 1 and {}, found {}", kMaxKeep, *keep));
+    throw ConfigError(fmt::format("keep must lie between 1 and {}, found {}", kMaxKeep, *keep));
 }
 
 }  // namespace penstock::plan

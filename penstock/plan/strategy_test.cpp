@@ -105,14 +105,14 @@ TEST(ScheduleOptions, AreCheckedForEveryCommandAlike) {
   EXPECT_EQ(options_refusal(Strategy::ZbV, 2, std::nullopt), "");
   EXPECT_EQ(options_refusal(Strategy::EagerOneFOneB, std::nullopt, 0), "");
   EXPECT_THAT(options_refusal(Strategy::Interleaved, 1, std::nullopt),
-              HasSubstr("--chunks must lie between 2 and 1000, found 1"));
+              HasSubstr("chunks must lie between 2 and 1000, found 1"));
   EXPECT_THAT(options_refusal(std::nullopt, 1'000'000'000, std::nullopt),
-              HasSubstr("--chunks must lie"));
+              HasSubstr("chunks must lie"));
   EXPECT_EQ(options_refusal(Strategy::ZbV, 3, std::nullopt),
             "only strategy interleaved, interleaved-zb has a choice of chunks, found 3 for zb-v");
   EXPECT_EQ(options_refusal(Strategy::OneFOneB, std::nullopt, 1),
             "only strategy eager-1f1b has slack, found 1 for 1f1b");
-  EXPECT_THAT(options_refusal(std::nullopt, std::nullopt, -1), HasSubstr("--slack must lie"));
+  EXPECT_THAT(options_refusal(std::nullopt, std::nullopt, -1), HasSubstr("slack must lie"));
 }
 
 }  // namespace penstock::plan

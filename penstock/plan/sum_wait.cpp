@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "penstock/plan/weight_policy.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::plan {
 

@@ -18,10 +18,10 @@ FloatType parse_sync_precision(std::string_view name) {
 
 void check_sync_precision(GradientSync sync, FloatType precision) {
   if (sync != GradientSync::Asynchronous || !is_short(precision)) return;
-  throw ConfigError(
-      fmt::format("--sync asynchronous sends changes of weights, of which 16 bits would lose the "
-                  "small ones: expected the sync precision float32, found {}",
-                  to_string(precision)));
+  throw ConfigError(fmt::format(
+      "the synchronisation asynchronous sends changes of weights, of which 16 bits would lose the "
+      "small ones: expected the sync precision float32, found {}",
+      to_string(precision)));
 }
 
 }  // namespace penstock::plan

@@ -15,8 +15,8 @@
 #include <string_view>
 
 #include "penstock/plan/gradient_sync.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::plan {
 

@@ -10,7 +10,7 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::planner {
 

@@ -13,7 +13,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/util/error.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::planner {
 
@@ -131,7 +131,7 @@ Plan confirmed(const Context& context, Families& families, Plan plan) {
 std::string flushed_hint(Families& families, const PlanOptions& options) {
   if (options.strategy || options.weights || !families.standard(Strategy::OneFOneBFlush).plan)
     return "";
-  return "; a plan with --strategy 1f1b-flush, which keeps one version of the weights, would fit";
+  return "; a plan with the strategy 1f1b-flush, which keeps one version of the weights, would fit";
 }
 
 // Hybrid parallelism has no schedule of its own.
@@ -292,15 +292,15 @@ constexpr double kShareOfSearching = 0.85;
 // Numbers that only some strategies have, given where the planner chose another one.
 std::vector<std::string> unused_choices(const PlanOptions& options, Strategy chosen) {
   std::vector<std::string> notes;
-  const auto add = [&](bool given, std::string_view option,
+  const auto add = [&](bool given, std::string_view number,
                        bool (*takes)(const plan::StrategyTraits&)) {
     if (!given || takes(traits(chosen))) return;
-    notes.push_back(fmt::format("{} has no effect on {}: it is for {} (--strategy).", option,
-                                to_string(chosen), plan::names_of(plan::strategies_where(takes))));
+    notes.push_back(fmt::format("{} has no effect on {}: it is for {}.", number, to_string(chosen),
+                                plan::names_of(plan::strategies_where(takes))));
   };
-  add(options.chunks.has_value(), "--chunks", [](const auto& row) { return row.takes_chunks(); });
-  add(options.slack.has_value(), "--slack", [](const auto& row) { return row.takes_slack; });
-  add(options.keep.has_value(), "--keep", [](const auto& row) { return row.takes_keep; });
+  add(options.chunks.has_value(), "chunks", [](const auto& row) { return row.takes_chunks(); });
+  add(options.slack.has_value(), "slack", [](const auto& row) { return row.takes_slack; });
+  add(options.keep.has_value(), "keep", [](const auto& row) { return row.takes_keep; });
   return notes;
 }
 
@@ -322,8 +322,9 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
     result = requested_plan(families, options);
   } catch (const OutOfTime&) {
     result.reason = fmt::format(
-        "none was found within {}; that does not mean that there is none: --time-limit gives the "
-        "search more time",
+        "none was found within {}; that does not mean that there is none: a longer time limit "
+        "gives "
+        "the search more time",
         time_text(options));
   }
   if (!result.plan) return result;
@@ -338,10 +339,10 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
     plan.explanation.notes.push_back(
         "Layers share weights: only strategies that flush keep the copies equal.");
   if (finder.out_of_time() || context.time.is_over()) {
-    plan.explanation.notes.push_back(fmt::format(
-        "The search ended at its time limit, {}: a longer one (--time-limit) may find a faster "
-        "plan.",
-        time_text(options)));
+    plan.explanation.notes.push_back(
+        fmt::format("The search ended at its time limit, {}: a longer one may find a faster "
+                    "plan.",
+                    time_text(options)));
   }
   std::vector<FamilyRow> rows =
       families.rows(options.compare ? plan::training_strategies() : short_list(), plan);

@@ -40,13 +40,13 @@ void check_plan(const plan::Plan& plan) {
   if (std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return stage.replicas != 1; })) {
     refuse(fmt::format(
-        "has no replicas of single stages; this plan has {} (--straight plans without them)",
+        "has no replicas of single stages; this plan has {}; a straight pipeline has none",
         plan.config()));
   }
   if (plan.weights != plan::WeightPolicy::Flush) {
     refuse(fmt::format(
         "has synchronous schedules only; this plan's strategy is {}, with the weight policy {} "
-        "(expected --strategy gpipe, 1f1b-flush, interleaved, zb-h1...)",
+        "(expected gpipe, 1f1b-flush, interleaved, zb-h1...)",
         to_string(plan.strategy), to_string(plan.weights)));
   }
 }

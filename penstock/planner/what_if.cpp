@@ -11,9 +11,9 @@
 
 #include "penstock/plan/sum_wait.h"
 #include "penstock/planner/time_limit.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::planner {
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "penstock/util/error.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::planner {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::probe {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/probe/measured_messages.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::probe {
 

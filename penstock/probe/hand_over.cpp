@@ -11,7 +11,7 @@
 
 #include "penstock/probe/measurement.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::probe {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "penstock/util/plural.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/plural.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::probe {
 

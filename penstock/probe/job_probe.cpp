@@ -6,10 +6,10 @@
 #include <map>
 
 #include "penstock/net/wire.h"
-#include "penstock/util/json.h"
-#include "penstock/util/plural.h"
-#include "penstock/util/rounding.h"
-#include "penstock/util/units.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/numbers/rounding.h"
+#include "penstock/util/text/plural.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::probe {
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::probe {
 namespace {

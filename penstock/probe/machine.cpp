@@ -7,8 +7,8 @@
 #include <fstream>
 #include <thread>
 
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::probe {
 

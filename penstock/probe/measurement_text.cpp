@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::probe {
 

@@ -5,8 +5,8 @@
 
 #include "penstock/probe/measurement_text.h"
 #include "penstock/probe/probe.h"
-#include "penstock/util/json.h"
-#include "penstock/util/units.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::probe {
 

@@ -2,10 +2,10 @@
 
 #include "penstock/profile/device_spec.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/toml_table.h"
-#include "penstock/util/toml_text.h"
-#include "penstock/util/units.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/toml_table.h"
+#include "penstock/util/files/toml_text.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::profile {
 

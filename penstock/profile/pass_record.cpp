@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::profile {
 

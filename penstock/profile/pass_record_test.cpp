@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::profile {
 namespace {

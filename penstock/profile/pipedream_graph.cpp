@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "penstock/profile/profile.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::profile {
 

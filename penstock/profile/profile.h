@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
-#include "penstock/util/precision.h"
+#include "penstock/util/numbers/precision.h"
 
 namespace penstock::profile {
 

@@ -7,7 +7,7 @@
 
 #include "penstock/profile/profile.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 #include "tests/support/mutate.h"
 
 namespace penstock::profile {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::profile {
 

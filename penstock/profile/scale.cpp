@@ -1,7 +1,7 @@
 #include "penstock/profile/scale.h"
 
 #include "penstock/util/check.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::profile {
 

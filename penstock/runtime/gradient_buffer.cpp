@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "penstock/runtime/ordered_sum.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::runtime {
 

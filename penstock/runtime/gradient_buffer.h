@@ -22,7 +22,7 @@
 #include "penstock/model/layer.h"
 #include "penstock/runtime/fabric/partials.h"
 #include "penstock/util/ids.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::runtime {
 

@@ -12,7 +12,7 @@
 #include "penstock/model/parameter_optimizers.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
-#include "penstock/util/precision.h"
+#include "penstock/util/numbers/precision.h"
 
 namespace penstock::runtime {
 

@@ -10,7 +10,7 @@
 
 #include "penstock/runtime/fabric/failure.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

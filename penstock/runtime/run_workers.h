@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "penstock/runtime/stage_worker.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -7,7 +7,7 @@
 
 #include "penstock/runtime/gradient_order.h"
 #include "penstock/util/check.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::runtime {
 

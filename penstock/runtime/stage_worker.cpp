@@ -10,8 +10,8 @@
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/check.h"
-#include "penstock/util/core_needs.h"
-#include "penstock/util/units.h"
+#include "penstock/util/process/core_needs.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::runtime {
 

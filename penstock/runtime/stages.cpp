@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "penstock/runtime/fabric/local/local_world.h"
-#include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/common_multiple.h"
 
 namespace penstock::runtime {
 

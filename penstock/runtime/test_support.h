@@ -13,7 +13,7 @@
 #include "penstock/model/builder.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 #include "penstock/verify/verify.h"
 
 namespace penstock::runtime::testing {

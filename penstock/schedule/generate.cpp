@@ -12,9 +12,9 @@
 #include "penstock/schedule/generators/generator.h"
 #include "penstock/schedule/placement.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/common_multiple.h"
 
 namespace penstock::schedule {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 

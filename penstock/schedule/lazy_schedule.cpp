@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 namespace {

@@ -12,8 +12,8 @@
 #include "penstock/schedule/step_placement.h"
 #include "penstock/schedule/weight_versions.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 namespace {

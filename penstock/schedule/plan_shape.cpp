@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/cluster/topology.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 namespace {

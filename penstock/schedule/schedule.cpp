@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "penstock/plan/weight_rules.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 

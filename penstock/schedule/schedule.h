@@ -15,7 +15,7 @@
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
 #include "penstock/schedule/action.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "penstock/schedule/timeline.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::schedule {
 

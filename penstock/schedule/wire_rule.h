@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 

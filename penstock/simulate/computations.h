@@ -13,7 +13,7 @@
 #include "penstock/simulate/values.h"
 #include "penstock/simulate/variation.h"
 #include "penstock/simulate/workers.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate::detail {
 

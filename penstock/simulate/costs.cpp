@@ -6,8 +6,8 @@
 
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/schedule/gradient_sets.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "penstock/simulate/simulate_plan.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "penstock/schedule/action.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate::detail {
 

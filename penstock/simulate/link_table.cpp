@@ -1,6 +1,6 @@
 #include "penstock/simulate/link_table.h"
 
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate::detail {
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::simulate::detail {
 

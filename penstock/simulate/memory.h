@@ -7,8 +7,8 @@
 
 #include "penstock/schedule/action.h"
 #include "penstock/simulate/values.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::simulate::detail {
 

@@ -5,7 +5,7 @@
 #include "penstock/cluster/topology.h"
 #include "penstock/schedule/wire_rule.h"
 #include "penstock/simulate/places.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate::detail {
 

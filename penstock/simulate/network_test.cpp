@@ -9,7 +9,7 @@
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::simulate {
 namespace {

@@ -11,7 +11,7 @@
 #include "penstock/schedule/placement.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/simulate/simulate_plan.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::simulate {
 namespace {

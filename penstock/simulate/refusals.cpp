@@ -7,7 +7,7 @@
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/simulate/values.h"
 #include "penstock/util/error.h"
-#include "penstock/util/plural.h"
+#include "penstock/util/text/plural.h"
 
 namespace penstock::simulate::detail {
 

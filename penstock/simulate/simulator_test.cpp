@@ -8,7 +8,7 @@
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::simulate {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mixing_hash.h"
+#include "penstock/util/numbers/mixing_hash.h"
 
 namespace penstock::simulate::detail {
 

@@ -9,7 +9,7 @@
 #include "penstock/schedule/lazy_schedule.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate::detail {
 

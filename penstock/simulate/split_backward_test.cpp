@@ -8,7 +8,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::simulate {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate::detail {
 

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/rng.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::simulate::detail {
 

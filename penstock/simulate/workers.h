@@ -19,7 +19,7 @@
 #include "penstock/simulate/sources.h"
 #include "penstock/simulate/values.h"
 #include "penstock/simulate/worker_state.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::simulate::detail {
 

@@ -6,8 +6,8 @@
 #include "penstock/stream/frame_tensors.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/numbers/rng.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::stream {
 
@@ -42,7 +42,7 @@ FrameFeed::Next FrameFeed::next(MicroBatchId micro_batch) {
       taken = queue_.take(frame_, std::chrono::steady_clock::now() + kSlice);
       if (taken != frames::Next::Ready) break;
       last_came_ns_ = steady_ns();
-      if (options_.task != Task::Predict || previous_.defined()) break;
+      if (options_.task != frames::Task::Predict || previous_.defined()) break;
       to_tensor(frame_, previous_);  // the first one has none before it
     }
   } catch (const Error& error) {
@@ -73,17 +73,17 @@ void FrameFeed::fill(MicroBatchId micro_batch) {
   slot.number = frame_.number;
   slot.input = slot.frame;
   switch (options_.task) {
-    case Task::Reconstruct:
+    case frames::Task::Reconstruct:
       slot.target = slot.frame;
       return;
-    case Task::Predict:
+    case frames::Task::Predict:
       slot.input = std::exchange(previous_, slot.frame);
       slot.target = slot.frame;
       return;
-    case Task::Pixels:
+    case frames::Task::Pixels:
       slot.target = to_targets(frame_, classes_, slot.labels) ? slot.labels : slot.frame;
       return;
-    case Task::Label:
+    case frames::Task::Label:
       if (!frame_.label) return;
       if (*frame_.label < 0 || *frame_.label >= classes_) {
         throw RuntimeError(fmt::format("frame {} is of class {}, but there are {} classes",

@@ -1,6 +1,6 @@
 // Gives the pipeline one frame of a queue after another, as micro-batches of one sample.
 //
-//   FrameFeed feed(queue, {.task = Task::Reconstruct, .frames_under_way = 7});
+//   FrameFeed feed(queue, {.task = frames::Task::Reconstruct, .frames_under_way = 7});
 //   pipeline.run_endless(schedule, feed, options);
 //   feed.end();      // why there are no more frames
 #pragma once
@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "penstock/frames/frame_queue.h"
+#include "penstock/frames/task.h"
 #include "penstock/runtime/batch_source.h"
-#include "penstock/stream/task.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::stream {
 
 struct FeedOptions {
-  Task task = Task::Reconstruct;
+  frames::Task task = frames::Task::Reconstruct;
   /// A frame is forgotten when so many later ones have come; at least the most that are under way
   /// in the pipeline.
   int64_t frames_under_way = 1;
@@ -60,7 +60,7 @@ class FrameFeed final : public runtime::BatchSource {
   /// The number of the source's frame with which another stream would go on after this one: the
   /// next, or where the next frame is predicted the newest, which has been a target only.
   int64_t next_frame(MicroBatchId micro_batch) const {
-    return number(micro_batch) + (options_.task == Task::Predict ? 0 : 1);
+    return number(micro_batch) + (options_.task == frames::Task::Predict ? 0 : 1);
   }
 
   /// Micro-batches count from 0 again, in the next run of a pipeline.

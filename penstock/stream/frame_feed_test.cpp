@@ -25,7 +25,7 @@ std::unique_ptr<frames::FrameQueue> scripted(frames::ScriptedSource::Script scri
 
 TEST(FrameFeed, GivesOneFrameAfterAnotherUntilTheSourceEnds) {
   const auto queue = scripted({.frames = 3});
-  FrameFeed feed(*queue, {.task = Task::Reconstruct});
+  FrameFeed feed(*queue, {.task = frames::Task::Reconstruct});
   for (int64_t b = 0; b < 3; ++b) {
     ASSERT_EQ(wait_for_next(feed, b), Next::Ready);
     EXPECT_EQ(feed.number(MicroBatchId{b}), b);
@@ -40,7 +40,7 @@ TEST(FrameFeed, GivesOneFrameAfterAnotherUntilTheSourceEnds) {
 
 TEST(FrameFeed, PredictsEachFrameFromTheOneBefore) {
   const auto queue = scripted({.frames = 4});
-  FrameFeed feed(*queue, {.task = Task::Predict});
+  FrameFeed feed(*queue, {.task = frames::Task::Predict});
   for (int64_t b = 0; b < 3; ++b) {
     ASSERT_EQ(wait_for_next(feed, b), Next::Ready);
     EXPECT_FLOAT_EQ(feed.inputs(MicroBatchId{b})[0].item<float>(),
@@ -53,7 +53,7 @@ TEST(FrameFeed, PredictsEachFrameFromTheOneBefore) {
 
 TEST(FrameFeed, PixelsHaveTheirLabelsOrElseTheFrame) {
   const auto queue = testing::generated(3, /*label_every=*/2);
-  FrameFeed feed(*queue, {.task = Task::Pixels, .frames_under_way = 3});
+  FrameFeed feed(*queue, {.task = frames::Task::Pixels, .frames_under_way = 3});
   for (int64_t b = 0; b < 3; ++b) ASSERT_EQ(wait_for_next(feed, b), Next::Ready);
   EXPECT_EQ(feed.targets(MicroBatchId{0}).scalar_type(), at::kLong);
   EXPECT_EQ(feed.targets(MicroBatchId{0}).sizes(), at::IntArrayRef({1, 12, 16}));
@@ -63,7 +63,7 @@ TEST(FrameFeed, PixelsHaveTheirLabelsOrElseTheFrame) {
 
 TEST(FrameFeed, RefusesTasksWithLabelsWhereThereAreNone) {
   const auto queue = scripted({.frames = 1});
-  EXPECT_THROW(FrameFeed(*queue, {.task = Task::Pixels}), ConfigError);
+  EXPECT_THROW(FrameFeed(*queue, {.task = frames::Task::Pixels}), ConfigError);
 }
 
 TEST(FrameFeed, EndsWithTheErrorOfTheSourceAfterItsLastFrame) {

@@ -6,7 +6,7 @@
 
 #include "penstock/stream/frame_tensors.h"
 #include "penstock/util/check.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::stream {
 
@@ -54,7 +54,7 @@ model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tens
   } else if (!needs_labels(task_)) {
     made.kind = Kind::Own;
     result = model::mean_squared_error(output, targets, mini_batch);
-  } else if (task_ == Task::Label) {
+  } else if (task_ == frames::Task::Label) {
     made.kind = Kind::Own;
     made.labels = targets.size(0);
     result = model::cross_entropy(output, targets, mini_batch);
@@ -75,7 +75,8 @@ FrameLoss::Picture FrameLoss::show(const at::Tensor& output) {
   {
     MutexLock lock(mutex_);
     const int64_t now = steady_ns();
-    if (!is_watched_ || task_ == Task::Label || now - shown_ns_ < kBetweenPictures_ns) return {};
+    if (!is_watched_ || task_ == frames::Task::Label || now - shown_ns_ < kBetweenPictures_ns)
+      return {};
     shown_ns_ = now;
   }
   return picture_of(output.detach().to(at::kCPU));
@@ -83,7 +84,7 @@ FrameLoss::Picture FrameLoss::show(const at::Tensor& output) {
 
 FrameLoss::Picture FrameLoss::picture_of(const at::Tensor& output) const {
   Picture picture{.height = output.size(2), .width = output.size(3), .channels = kind_.channels};
-  if (task_ != Task::Pixels) {
+  if (task_ != frames::Task::Pixels) {
     picture.pixels = to_pixels(output, 0, kind_.channels);
     return picture;
   }

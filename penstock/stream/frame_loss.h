@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "penstock/frames/task.h"
 #include "penstock/model/loss.h"
-#include "penstock/stream/task.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::stream {
 
@@ -18,8 +18,8 @@ struct Hits {
   int64_t labels = 0;  ///< pixels, or frames
 };
 
-/// The losses of some frames. A frame without a label has none under Task::Label; under
-/// Task::Pixels it is rebuilt instead, which is another loss.
+/// The losses of some frames. A frame without a label has none under frames::Task::Label; under
+/// frames::Task::Pixels it is rebuilt instead, which is another loss.
 struct Losses {
   int64_t frames = 0;  ///< with the task's own loss
   double sum = 0;      ///< over them
@@ -42,7 +42,7 @@ std::array<uint8_t, 3> class_colour(int cls);
 /// frames. On a GPU its numbers come later.
 class FrameLoss {
  public:
-  FrameLoss(Task task, const FrameKind& kind) : task_(task), kind_(kind) {}
+  FrameLoss(frames::Task task, const frames::FrameKind& kind) : task_(task), kind_(kind) {}
 
   /// runtime::PipelineOptions::loss. `output` as the task's model makes it, `targets` those of
   /// FrameFeed.
@@ -77,8 +77,8 @@ class FrameLoss {
     int64_t labels = 0;
     Picture picture = {};
   };
-  const Task task_;
-  const FrameKind kind_;
+  const frames::Task task_;
+  const frames::FrameKind kind_;
   mutable Mutex mutex_;
   std::vector<Made> made_ GUARDED_BY(mutex_);  ///< ascending, until they are taken
   mutable bool is_watched_ GUARDED_BY(mutex_) = false;

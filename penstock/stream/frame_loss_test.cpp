@@ -16,7 +16,7 @@ namespace penstock::stream {
 namespace {
 
 TEST(FrameLoss, OfPixelsIsTheMeanOverThoseWithALabel) {
-  FrameLoss loss(Task::Pixels, {.channels = 1, .classes = 2});
+  FrameLoss loss(frames::Task::Pixels, {.channels = 1, .classes = 2});
   at::Tensor output = at::zeros({1, 3, 2, 2});
   output[0][1][0][0] = 4.0F;  // class 1
   output.requires_grad_(true);
@@ -37,7 +37,7 @@ TEST(FrameLoss, OfPixelsIsTheMeanOverThoseWithALabel) {
 }
 
 TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
-  FrameLoss loss(Task::Pixels, {.channels = 1, .classes = 2});
+  FrameLoss loss(frames::Task::Pixels, {.channels = 1, .classes = 2});
   const at::Tensor output = at::zeros({1, 3, 2, 2}).requires_grad_(true);
   const model::LossResult result = loss(output, at::full({1, 1, 2, 2}, 0.5), {});
   EXPECT_NEAR(result.loss_sum, 0.25, 1e-6);
@@ -51,7 +51,7 @@ TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
 }
 
 TEST(FrameLoss, WithoutATargetNothingIsLearned) {
-  FrameLoss loss(Task::Label, {.channels = 1, .classes = 3});
+  FrameLoss loss(frames::Task::Label, {.channels = 1, .classes = 3});
   const at::Tensor output = at::ones({1, 3}).requires_grad_(true);
   const model::LossResult result = loss(output, {}, {});
   EXPECT_EQ(result.loss_sum, 0);
@@ -61,14 +61,14 @@ TEST(FrameLoss, WithoutATargetNothingIsLearned) {
 }
 
 TEST(FrameLoss, OfAFrameIsTheMeanSquaredError) {
-  FrameLoss loss(Task::Reconstruct, {.channels = 3});
+  FrameLoss loss(frames::Task::Reconstruct, {.channels = 3});
   const model::LossResult result =
       loss(at::full({1, 3, 4, 4}, 0.25), at::full({1, 3, 4, 4}, -0.25), {});
   EXPECT_NEAR(result.loss_sum, 0.25, 1e-6);
 }
 
 TEST(FrameLoss, ShowsTheOutputOnceSomebodyLooks) {
-  FrameLoss loss(Task::Reconstruct, {.channels = 1});
+  FrameLoss loss(frames::Task::Reconstruct, {.channels = 1});
   const at::Tensor frame = at::full({1, 1, 2, 3}, 0.5);
   loss(frame, frame, {});
   loss.take(6, 0, 0);
@@ -84,7 +84,7 @@ TEST(FrameLoss, ShowsTheOutputOnceSomebodyLooks) {
 }
 
 TEST(FrameLoss, ShowsClassesInTheirColours) {
-  FrameLoss loss(Task::Pixels, {.channels = 1, .classes = 3});
+  FrameLoss loss(frames::Task::Pixels, {.channels = 1, .classes = 3});
   EXPECT_TRUE(loss.newest().pixels.empty());
   at::Tensor output = at::zeros({1, 4, 1, 2});
   output[0][2][0][0] = 1;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::stream {
 namespace {

@@ -12,7 +12,7 @@
 #include "penstock/schedule/endless_schedule.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 #include "penstock/verify/verify_endless.h"
 
 namespace penstock::stream {
@@ -37,12 +37,12 @@ void check_plan(const plan::Plan& plan) {
   }
 }
 
-void check_output(const model::Model& model, Task task, const FrameKind& kind,
+void check_output(const model::Model& model, frames::Task task, const frames::FrameKind& kind,
                   frames::FrameSize size) {
   const graph::ValueRef output = model.graph().outputs().front();
   const model::Shape& shape =
       model.output_shapes(output.layer).at(static_cast<size_t>(output.output));
-  model::Shape expected = {outputs_of(task, kind)};
+  model::Shape expected = {frames::outputs_of(task, kind)};
   if (is_per_pixel(task)) expected.insert(expected.end(), {size.height, size.width});
   const auto text = [](const model::Shape& s) { return fmt::format("[{}]", fmt::join(s, ", ")); };
   if (shape != expected) {
@@ -161,8 +161,9 @@ OnlineLoop::OnlineLoop(const model::Model& model, frames::FrameQueue& queue, Str
       queue_(queue),
       options_(std::move(options)),
       optimizer_(model::make_optimizer(options_.optimizer)),
-      loss_(std::make_shared<FrameLoss>(options_.task, FrameKind{.channels = queue.size().channels,
-                                                                 .classes = queue.num_classes()})),
+      loss_(std::make_shared<FrameLoss>(
+          options_.task,
+          frames::FrameKind{.channels = queue.size().channels, .classes = queue.num_classes()})),
       feed_(queue, {.task = options_.task,
                     .frames_under_way = under_way(options_.plan, options_),
                     .max_frames = options_.max_frames,

@@ -3,8 +3,8 @@
 // times have left the plan, and hands out copies of the weights without stopping.
 //
 //   frames::FrameQueue queue(frames::open_source("generated", {}));
-//   OnlineLoop loop(model, queue, {.task = Task::Pixels, .plan = plan, .learning_rate = 0.01});
-//   const StreamSummary summary = loop.run();
+//   OnlineLoop loop(model, queue, {.task = frames::Task::Pixels, .plan = plan, .learning_rate =
+//   0.01}); const StreamSummary summary = loop.run();
 //
 // One thread per stage, one of the queue, and one that watches (docs/threads.md). run() is for one
 // thread; everything else is thread-safe.
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "penstock/frames/frame_queue.h"
+#include "penstock/frames/task.h"
 #include "penstock/model/device/devices.h"
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer_spec.h"
@@ -28,7 +29,6 @@
 #include "penstock/stream/frame_feed.h"
 #include "penstock/stream/frame_loss.h"
 #include "penstock/stream/stream_meter.h"
-#include "penstock/stream/task.h"
 
 namespace penstock::stream {
 
@@ -51,7 +51,7 @@ struct StreamLook {
 };
 
 struct StreamOptions {
-  Task task = Task::Reconstruct;
+  frames::Task task = frames::Task::Reconstruct;
   plan::Plan plan = {};  ///< strategy online or serial; one worker per stage
   model::OptimizerSpec optimizer = {};
   double learning_rate = 0.01;

@@ -9,7 +9,7 @@
 namespace penstock::stream::testing {
 namespace {
 
-StreamSummary learn(Task task, int stages, int64_t frames,
+StreamSummary learn(frames::Task task, int stages, int64_t frames,
                     const std::function<void(StreamOptions&)>& change = {},
                     const std::string& weights = "") {
   const model::Model model = model_for(task);
@@ -22,11 +22,11 @@ StreamSummary learn(Task task, int stages, int64_t frames,
 }
 
 TEST(OnlineLoop, LearnsEveryTaskWithEveryNumberOfStages) {
-  for (const Task task : kTasks) {
+  for (const frames::Task task : frames::kTasks) {
     for (const int stages : {1, 2, 4}) {
       SCOPED_TRACE(std::string(to_string(task)) + ", stages " + std::to_string(stages));
       const StreamSummary summary = learn(task, stages, 40);
-      const int64_t frames = task == Task::Predict ? 39 : 40;
+      const int64_t frames = task == frames::Task::Predict ? 39 : 40;
       EXPECT_EQ(summary.numbers.processed, frames);
       EXPECT_EQ(summary.state.steps, frames);
       // What is predicted last is what the next prediction begins with.
@@ -41,7 +41,7 @@ TEST(OnlineLoop, LearnsEveryTaskWithEveryNumberOfStages) {
 TEST(OnlineLoop, LossFallsOnAMovingScene) {
   for (const int stages : {1, 4}) {
     std::vector<double> losses;
-    learn(Task::Pixels, stages, 600, [&](StreamOptions& options) {
+    learn(frames::Task::Pixels, stages, 600, [&](StreamOptions& options) {
       options.between_looks = std::chrono::milliseconds(20);
       options.on_look = [&](const StreamLook& look) {
         if (look.part.processed > 0) losses.push_back(look.part.losses.mean());
@@ -54,16 +54,16 @@ TEST(OnlineLoop, LossFallsOnAMovingScene) {
 
 TEST(OnlineLoop, RepeatsBitForBitWhateverTheTimes) {
   for (const std::string weights : {"current", "latest", "stash"}) {
-    const StreamSummary a = learn(Task::Reconstruct, 3, 30, {}, weights);
-    const StreamSummary b = learn(Task::Reconstruct, 3, 30, {}, weights);
+    const StreamSummary a = learn(frames::Task::Reconstruct, 3, 30, {}, weights);
+    const StreamSummary b = learn(frames::Task::Reconstruct, 3, 30, {}, weights);
     EXPECT_EQ(difference(a.state, b.state), 0) << weights;
   }
 }
 
 TEST(OnlineLoop, GoesOnFromAStateAsIfItHadNotEnded) {
   // One stage has no frames under way when it ends, so nothing differs.
-  const StreamSummary whole = learn(Task::Reconstruct, 1, 30);
-  const model::Model model = model_for(Task::Reconstruct);
+  const StreamSummary whole = learn(frames::Task::Reconstruct, 1, 30);
+  const model::Model model = model_for(frames::Task::Reconstruct);
   const auto queue = generated(30);
   OnlineLoop first(model, *queue,
                    {.plan = plan_of(model, 1), .learning_rate = 0.05, .max_frames = 11});
@@ -80,7 +80,7 @@ TEST(OnlineLoop, GoesOnFromAStateAsIfItHadNotEnded) {
 TEST(OnlineLoop, SavesAConsistentStateWithoutStopping) {
   // The copies are those of a stream that ends after as many frames; under `current` the last
   // frames see other gradients at a stream's end, so the policy is one that does not.
-  const model::Model model = model_for(Task::Reconstruct);
+  const model::Model model = model_for(frames::Task::Reconstruct);
   const auto [summary, saved] =
       run_and_save(model, 400, {.plan = plan_of(model, 3, "stash"), .learning_rate = 0.05});
   EXPECT_EQ(summary.numbers.processed, 400);
@@ -89,20 +89,22 @@ TEST(OnlineLoop, SavesAConsistentStateWithoutStopping) {
   EXPECT_EQ(saved->next_frame, saved->steps);
   ASSERT_LT(saved->steps, 400);
   const StreamSummary replay = learn(
-      Task::Reconstruct, 3, 400,
+      frames::Task::Reconstruct, 3, 400,
       [&, steps = saved->steps](StreamOptions& options) { options.max_frames = steps; }, "stash");
   EXPECT_EQ(difference(replay.state, *saved), 0);
 }
 
 TEST(OnlineLoop, ChangesThePlanWithoutLosingWeightsOrFrames) {
   int64_t asked = 0;
-  const StreamSummary summary = learn(Task::Reconstruct, 2, 500, [&](StreamOptions& options) {
-    options.between_looks = std::chrono::milliseconds(20);
-    options.replan = [&](const StreamLook&, const plan::Plan& now) -> std::optional<plan::Plan> {
-      if (++asked > 2) return std::nullopt;
-      return plan_of(model_for(Task::Reconstruct), now.stages.size() == 2 ? 3 : 4);
-    };
-  });
+  const StreamSummary summary =
+      learn(frames::Task::Reconstruct, 2, 500, [&](StreamOptions& options) {
+        options.between_looks = std::chrono::milliseconds(20);
+        options.replan = [&](const StreamLook&,
+                             const plan::Plan& now) -> std::optional<plan::Plan> {
+          if (++asked > 2) return std::nullopt;
+          return plan_of(model_for(frames::Task::Reconstruct), now.stages.size() == 2 ? 3 : 4);
+        };
+      });
   EXPECT_EQ(summary.replans, 2);
   EXPECT_EQ(summary.numbers.processed, 500);
   EXPECT_EQ(summary.state.steps, 500);
@@ -129,7 +131,7 @@ TEST(OnlineLoop, EndsWithTheReasonOfABrokenSourceAndKeepsTheWeights) {
 
 TEST(OnlineLoop, StopsWhenItIsTold) {
   std::atomic<bool> stop{false};
-  const StreamSummary summary = learn(Task::Reconstruct, 2, 0, [&](StreamOptions& options) {
+  const StreamSummary summary = learn(frames::Task::Reconstruct, 2, 0, [&](StreamOptions& options) {
     options.stop = &stop;
     options.between_looks = std::chrono::milliseconds(10);
     options.on_look = [&](const StreamLook& look) {
@@ -141,7 +143,7 @@ TEST(OnlineLoop, StopsWhenItIsTold) {
 }
 
 TEST(OnlineLoop, AFailureOfTheWatchingThreadEndsTheStream) {
-  EXPECT_THROW(learn(Task::Reconstruct, 2, 0,
+  EXPECT_THROW(learn(frames::Task::Reconstruct, 2, 0,
                      [](StreamOptions& options) {
                        options.between_looks = std::chrono::milliseconds(5);
                        options.on_look = [](const StreamLook&) { throw RuntimeError("full disk"); };
@@ -151,7 +153,8 @@ TEST(OnlineLoop, AFailureOfTheWatchingThreadEndsTheStream) {
 
 TEST(OnlineLoop, EndsWhenTheTrainingDiverges) {
   try {
-    learn(Task::Reconstruct, 2, 3000, [](StreamOptions& options) { options.learning_rate = 1e6; });
+    learn(frames::Task::Reconstruct, 2, 3000,
+          [](StreamOptions& options) { options.learning_rate = 1e6; });
     FAIL();
   } catch (const RuntimeError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("take a smaller learning rate"));
@@ -164,9 +167,9 @@ TEST(OnlineLoop, EndsWhenTheTrainingDiverges) {
 }
 
 TEST(OnlineLoop, RefusesModelsThatDoNotFitTheTask) {
-  const model::Model model = model_for(Task::Reconstruct);
+  const model::Model model = model_for(frames::Task::Reconstruct);
   const auto queue = generated(10);
-  EXPECT_THROW(OnlineLoop(model, *queue, {.task = Task::Pixels, .plan = plan_of(model, 2)}),
+  EXPECT_THROW(OnlineLoop(model, *queue, {.task = frames::Task::Pixels, .plan = plan_of(model, 2)}),
                ConfigError);
   plan::Plan flushing = plan_of(model, 2);
   flushing.strategy = plan::Strategy::GPipe;

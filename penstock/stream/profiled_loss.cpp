@@ -7,13 +7,14 @@
 
 #include "penstock/stream/frame_loss.h"
 #include "penstock/util/check.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::stream {
 
 namespace {
 
-at::Tensor random_targets(Task task, const FrameKind& kind, frames::FrameSize size, uint64_t seed) {
+at::Tensor random_targets(frames::Task task, const frames::FrameKind& kind, frames::FrameSize size,
+                          uint64_t seed) {
   auto generator =
       at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed, hash_name("targets")));
   if (!needs_labels(task)) {
@@ -21,15 +22,16 @@ at::Tensor random_targets(Task task, const FrameKind& kind, frames::FrameSize si
         .uniform_(-0.5, 0.5, generator);
   }
   PENSTOCK_CHECK(kind.classes > 0, to_string(task), kind.classes);
-  at::Tensor targets = task == Task::Label ? at::empty({1}, at::kLong)
-                                           : at::empty({1, size.height, size.width}, at::kLong);
+  at::Tensor targets = task == frames::Task::Label
+                           ? at::empty({1}, at::kLong)
+                           : at::empty({1, size.height, size.width}, at::kLong);
   return targets.random_(0, kind.classes, generator);
 }
 
 }  // namespace
 
-model::ProfiledLoss profiled_loss(Task task, const FrameKind& kind, frames::FrameSize size,
-                                  uint64_t seed) {
+model::ProfiledLoss profiled_loss(frames::Task task, const frames::FrameKind& kind,
+                                  frames::FrameSize size, uint64_t seed) {
   return {
       [loss = std::make_shared<FrameLoss>(task, kind)](
           const at::Tensor& output, const at::Tensor& targets,

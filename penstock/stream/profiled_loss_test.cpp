@@ -8,8 +8,8 @@ namespace penstock::stream {
 namespace {
 
 TEST(ProfiledLoss, OfEveryTaskIsPartOfTheLastLayerOnly) {
-  const FrameKind kind{.channels = testing::kSmall.channels, .classes = testing::kClasses};
-  for (const Task task : kTasks) {
+  const frames::FrameKind kind{.channels = testing::kSmall.channels, .classes = testing::kClasses};
+  for (const frames::Task task : frames::kTasks) {
     SCOPED_TRACE(to_string(task));
     const model::Model model = testing::model_for(task);
     const profile::Profile profile =
@@ -28,7 +28,8 @@ TEST(ProfiledLoss, OfEveryTaskIsPartOfTheLastLayerOnly) {
 
 TEST(ProfiledLoss, OfEqualSeedsHasEqualTargets) {
   const auto targets = [](uint64_t seed) {
-    return profiled_loss(Task::Pixels, {.channels = 1, .classes = 4}, {8, 6, 1}, seed).targets;
+    return profiled_loss(frames::Task::Pixels, {.channels = 1, .classes = 4}, {8, 6, 1}, seed)
+        .targets;
   };
   EXPECT_TRUE(targets(1).equal(targets(1)));
   EXPECT_FALSE(targets(1).equal(targets(2)));

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "penstock/stream/testing_stream.h"
-#include "penstock/util/freed_memory.h"
+#include "penstock/util/process/freed_memory.h"
 
 namespace penstock::stream {
 namespace {
@@ -30,14 +30,14 @@ TEST(SteadyMemory, AfterTheFirstFramesNoPageComesAnew) {
   frames::FrameQueue queue(std::make_unique<frames::GeneratedSource>(frames::GeneratedOptions{
                                .size = kSize, .classes = testing::kClasses, .frames = kFrames}),
                            {.waits_when_full = true});
-  const model::Model model =
-      model::make_model({.name = "partime",
-                         .input_shape = {kSize.channels, kSize.height, kSize.width},
-                         .classes = outputs_of(Task::Pixels, {.classes = testing::kClasses}),
-                         .width = 8,
-                         .depth = 3,
-                         .kernel = 3,
-                         .per_pixel = true});
+  const model::Model model = model::make_model(
+      {.name = "partime",
+       .input_shape = {kSize.channels, kSize.height, kSize.width},
+       .classes = frames::outputs_of(frames::Task::Pixels, {.classes = testing::kClasses}),
+       .width = 8,
+       .depth = 3,
+       .kernel = 3,
+       .per_pixel = true});
   struct Seen {
     int64_t frames = 0;
     int64_t faults = 0;
@@ -45,7 +45,7 @@ TEST(SteadyMemory, AfterTheFirstFramesNoPageComesAnew) {
   Seen last;
   std::vector<double> faults_per_frame;
   OnlineLoop loop(model, queue,
-                  {.task = Task::Pixels,
+                  {.task = frames::Task::Pixels,
                    .plan = testing::plan_of(model, 2),
                    .between_looks = std::chrono::milliseconds(20),
                    .on_look = [&](const StreamLook& look) {

@@ -17,7 +17,7 @@ constexpr double kRounding = 1e-4;
 const std::vector<at::Device> kTwo = {at::Device(at::kCUDA, 0), at::Device(at::kCUDA, 1)};
 
 struct Trial {
-  Task task = Task::Reconstruct;
+  frames::Task task = frames::Task::Reconstruct;
   int stages = 1;
   std::string weights = "";
   int label_every = 1;
@@ -77,11 +77,11 @@ void expect_same_on(const std::vector<at::Device>& devices, const Trial& setup) 
 }
 
 TEST(StreamDevice, EveryTaskHasTheBitsOfTheCpu) {
-  for (const Task task : kTasks) expect_same_on(kTwo, {.task = task, .stages = 2});
+  for (const frames::Task task : frames::kTasks) expect_same_on(kTwo, {.task = task, .stages = 2});
 }
 
 TEST(StreamDevice, FramesWithAndWithoutLabelsKeepTheirOrder) {
-  for (const Task task : {Task::Pixels, Task::Label})
+  for (const frames::Task task : {frames::Task::Pixels, frames::Task::Label})
     expect_same_on(kTwo, {.task = task, .stages = 2, .label_every = 3});
 }
 

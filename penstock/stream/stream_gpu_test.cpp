@@ -21,7 +21,7 @@ class StreamGpu : public ::testing::Test {
 
 enum class Where : uint8_t { Cpu, Gpu, Graphs };
 
-StreamSummary learn(Task task, int stages, const std::string& weights, Where where) {
+StreamSummary learn(frames::Task task, int stages, const std::string& weights, Where where) {
   const model::Model model = model_for(task);
   const auto queue = generated(kFrames, /*label_every=*/2);
   StreamOptions options{
@@ -37,7 +37,7 @@ StreamSummary learn(Task task, int stages, const std::string& weights, Where whe
 }
 
 TEST_F(StreamGpu, LearnsAsTheCpuDoes) {
-  for (const Task task : kTasks) {
+  for (const frames::Task task : frames::kTasks) {
     for (const int stages : {1, 3}) {
       SCOPED_TRACE(std::string(to_string(task)) + ", stages " + std::to_string(stages));
       const StreamSummary here = learn(task, stages, "", Where::Cpu);
@@ -55,8 +55,8 @@ TEST_F(StreamGpu, LearnsAsTheCpuDoes) {
 TEST_F(StreamGpu, GraphsLearnTheSame) {
   for (const std::string weights : {"current", "latest"}) {
     SCOPED_TRACE(weights);
-    const StreamSummary eager = learn(Task::Reconstruct, 3, weights, Where::Gpu);
-    const StreamSummary graphs = learn(Task::Reconstruct, 3, weights, Where::Graphs);
+    const StreamSummary eager = learn(frames::Task::Reconstruct, 3, weights, Where::Gpu);
+    const StreamSummary graphs = learn(frames::Task::Reconstruct, 3, weights, Where::Graphs);
     EXPECT_THAT(graphs.graph_obstacles, ::testing::IsEmpty());
     EXPECT_LT(difference(eager.state, graphs.state), 1e-5);
   }

@@ -10,7 +10,7 @@
 #include "penstock/schedule/timeline.h"
 #include "penstock/stream/frame_loss.h"
 #include "penstock/stream/histogram.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::stream {
 

@@ -25,11 +25,11 @@ inline std::unique_ptr<frames::FrameQueue> generated(int64_t frames, int label_e
       frames::QueueOptions{.waits_when_full = true});
 }
 
-inline model::Model model_for(Task task, int64_t depth = 4) {
+inline model::Model model_for(frames::Task task, int64_t depth = 4) {
   return model::make_model(
       {.name = "partime",
        .input_shape = {kSmall.channels, kSmall.height, kSmall.width},
-       .classes = outputs_of(task, {.channels = kSmall.channels, .classes = kClasses}),
+       .classes = frames::outputs_of(task, {.channels = kSmall.channels, .classes = kClasses}),
        .width = 6,
        .depth = depth,
        .kernel = 3,

@@ -7,8 +7,8 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/train/trainer.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::train {
 
@@ -44,7 +44,7 @@ void check_data(const model::Model& model, const DataSplit& data, const model::L
   if (b.needed && b.type == at::kLong && a.classes > b.classes) {
     throw ConfigError(fmt::format(
         "the model '{}' has logits for {} classes, the data set '{}' has {}: a classifier of at "
-        "least as many is expected (--classes)",
+        "least as many is expected",
         model.name(), b.classes, data.train->name(), a.classes));
   }
 }
@@ -53,19 +53,20 @@ void check_data(const model::Model& model, const DataSplit& data, const model::L
 /// of all.
 void check_asynchronous(const model::Model& model, const TrainOptions& options) {
   const auto refuse = [](const std::string& found) {
-    throw ConfigError(
-        fmt::format("--sync asynchronous adds the steps of replicas: expected the optimiser sgd "
-                    "without weight decay, clipping and shared weights, found {}",
-                    found));
+    throw ConfigError(fmt::format(
+        "the synchronisation asynchronous adds the steps of replicas: expected the optimiser sgd "
+        "without weight decay, clipping and shared weights, found {}",
+        found));
   };
   if (!traits(options.optimizer.kind).steps_add_up)
-    refuse(fmt::format("--optimizer {}", to_string(options.optimizer.kind)));
-  if (options.optimizer.nesterov) refuse("--nesterov");
+    refuse(fmt::format("{}", to_string(options.optimizer.kind)));
+  if (options.optimizer.nesterov) refuse("Nesterov momentum");
   if (options.optimizer.weight_decay > 0)
-    refuse(fmt::format("--weight-decay {}", options.optimizer.weight_decay));
+    refuse(fmt::format("a weight decay of {}", options.optimizer.weight_decay));
   if (scales_loss(options.plan.precision))
-    refuse("--precision float16, which leaves out steps that all replicas have to leave out");
-  if (options.max_grad_norm > 0) refuse(fmt::format("--clip-norm {}", options.max_grad_norm));
+    refuse("the precision float16, which leaves out steps that all replicas have to leave out");
+  if (options.max_grad_norm > 0)
+    refuse(fmt::format("clipping to a norm of {}", options.max_grad_norm));
   if (!graph::tie_groups(model.graph()).empty())
     refuse(fmt::format("that layers of '{}' share weights", model.name()));
 }
@@ -78,19 +79,18 @@ void validate(const TrainOptions& options) {
   check_range("the number of steps", options.max_steps, 0);
   check_range("the number of warm-up steps", options.warmup_steps, 0);
   check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
-  check_range("the number of threads for data (--data-threads)", options.data_threads, 0,
-              kMaxThreads);
+  check_range("the number of threads for data", options.data_threads, 0, kMaxThreads);
   check_range("the length of the learning rate's schedule", options.learning_rate_steps, 0);
   if (!(options.max_grad_norm >= 0)) {
-    throw ConfigError(fmt::format(
-        "the gradient's largest norm must be at least 0 (--clip-norm; 0: not clipped), found {}",
-        options.max_grad_norm));
+    throw ConfigError(
+        fmt::format("the gradient's largest norm must be at least 0 (0: not clipped), found {}",
+                    options.max_grad_norm));
   }
   constexpr int64_t kMostGroups = 1'000'000;
   constexpr int64_t kMostStaleness = 1'000'000'000;
-  check_range("the number of gradient groups (--gradient-groups; 0: as few as the replicas allow)",
+  check_range("the number of gradient groups (0: as few as the replicas allow)",
               options.gradient_groups, 0, kMostGroups);
-  check_range("the staleness (--staleness)", options.staleness, 0, kMostStaleness);
+  check_range("the staleness", options.staleness, 0, kMostStaleness);
   validate(options.learning_rate);
   model::make_optimizer(options.optimizer);
 }

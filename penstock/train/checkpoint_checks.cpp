@@ -25,7 +25,7 @@ void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions
       checkpoint.shuffle.value_or(options.shuffle) != options.shuffle) {
     throw ConfigError(fmt::format(
         "the checkpoint lies inside an epoch {} shuffling, this run is {}: resume with the same "
-        "order (--no-shuffle)",
+        "order",
         *checkpoint.shuffle ? "with" : "without", options.shuffle ? "with it" : "without"));
   }
 }
@@ -53,7 +53,7 @@ void check_finite(const Checkpoint& checkpoint, const model::Model& model,
         if (weight.isfinite().all().item<bool>()) continue;
         throw RuntimeError(
             fmt::format("the weights of '{}' are no longer finite (step {}) and are not saved; a "
-                        "smaller --lr, or a warm-up of the learning rate, may help",
+                        "smaller learning rate, or a warm-up of it, may help",
                         model.graph().layer(LayerId{static_cast<int>(l)}).name, checkpoint.step));
       }
     }

@@ -9,7 +9,7 @@
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::train {
 namespace {

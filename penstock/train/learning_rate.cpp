@@ -14,25 +14,25 @@ namespace penstock::train {
 void validate(const LearningRateSpec& spec) {
   if (!std::isfinite(spec.base) || spec.base < 0)
     throw ConfigError(
-        fmt::format("learning rate (--lr): expected a number of at least 0, found {}", spec.base));
+        fmt::format("learning rate: expected a number of at least 0, found {}", spec.base));
   if (spec.schedule != "constant" && spec.schedule != "step" && spec.schedule != "cosine" &&
       spec.schedule != "linear") {
     throw ConfigError(
-        fmt::format("learning-rate schedule (--lr-schedule): expected constant, step, cosine or "
+        fmt::format("learning-rate schedule: expected constant, step, cosine or "
                     "linear, found '{}'",
                     spec.schedule));
   }
   if (spec.warmup_steps < 0)
-    throw ConfigError(fmt::format("warm-up steps (--lr-warmup): expected at least 0, found {}",
-                                  spec.warmup_steps));
+    throw ConfigError(fmt::format(
+        "warm-up steps of the learning rate: expected at least 0, found {}", spec.warmup_steps));
   if (spec.schedule != "step") return;
   if (spec.every < 1)
     throw ConfigError(fmt::format(
-        "learning-rate schedule 'step' (--lr-every): expected at least 1 step, found {}",
+        "learning-rate schedule 'step': expected at least 1 step between two cuts, found {}",
         spec.every));
   if (!std::isfinite(spec.factor) || spec.factor < 0) {
     throw ConfigError(fmt::format(
-        "learning-rate schedule 'step' (--lr-factor): expected at least 0, found {}", spec.factor));
+        "learning-rate schedule 'step': expected a factor of at least 0, found {}", spec.factor));
   }
 }
 

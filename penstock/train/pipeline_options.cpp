@@ -8,7 +8,7 @@
 #include "penstock/plan/sync_precision.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::train {
 

@@ -16,8 +16,8 @@
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/train/serial_replay.h"
-#include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/common_multiple.h"
 
 namespace penstock::train {
 
@@ -187,7 +187,8 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
                                  const TrainOptions& options, int64_t steps) {
   if (options.plan.sync == plan::GradientSync::Asynchronous) {
     throw ConfigError(
-        "--sync asynchronous depends on timing: there is no serial run to compare it with");
+        "asynchronous synchronisation depends on timing: there is no serial run to compare it "
+        "with");
   }
   if (steps < 1)
     throw ConfigError(
@@ -221,7 +222,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     if (has_several_kinds(options)) check.tolerance = tolerance;
     if (adds_in_another_order(options)) {
       check.reference +=
-          fmt::format(", which adds in another order than --sync {}", to_string(options.plan.sync));
+          fmt::format(", which adds in another order than {}", to_string(options.plan.sync));
       check.tolerance = tolerance;
     }
     if (run_options.gradient_groups == 0) run_options.gradient_groups = common_groups(options.plan);

@@ -20,10 +20,10 @@
 #include "penstock/runtime/stage_module.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/training_schedule.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::train {
 namespace {

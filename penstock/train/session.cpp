@@ -21,10 +21,10 @@
 #include "penstock/train/rank_layers.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/training_schedule.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::train {
 

@@ -22,10 +22,10 @@
 #include "penstock/train/rank_results.h"
 #include "penstock/train/segment_progress.h"
 #include "penstock/train/training_schedule.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/log.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rng.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::train {
 
@@ -65,13 +65,15 @@ std::optional<double> mean_of_finite(const std::vector<double>& norms) {
 /// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
 std::string advice_on_float16(const plan::Plan& plan) {
   if (scales_loss(plan.precision)) {
-    return "; under --precision float16 an activation beyond 65504 becomes infinite, and bfloat16 "
+    return "; under the precision float16 an activation beyond 65504 becomes infinite, and "
+           "bfloat16 "
            "has no such limit";
   }
   const std::vector<int> replicas = plan.replicas();
   const bool sums = std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
   if (!sums || plan.gradient_precision != FloatType::Float16) return {};
-  return "; under --sync-precision float16 a gradient beyond 65504 becomes infinite, and bfloat16 "
+  return "; under the sync precision float16 a gradient beyond 65504 becomes infinite, and "
+         "bfloat16 "
          "has no such limit";
 }
 
@@ -397,8 +399,8 @@ void Run::check_losses(const runtime::RunResult& run) const {
                   [](const auto& stats) { return std::isfinite(stats.loss_sum); }))
     return;
   throw RuntimeError(fmt::format(
-      "the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
-      "learning rate, may help{}{}",
+      "the loss is no longer finite (step {}); a smaller learning rate, or a warm-up of it, "
+      "may help{}{}",
       pipeline_.steps(), advice_on_float16(options_.plan), advice_on_own_loss(model_, options_)));
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "penstock/schedule/generate.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::verify {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::verify {
 namespace {

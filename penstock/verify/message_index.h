@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "penstock/util/mixing_hash.h"
+#include "penstock/util/numbers/mixing_hash.h"
 #include "penstock/verify/facts.h"
 
 namespace penstock::verify {

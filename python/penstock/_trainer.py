@@ -90,6 +90,9 @@ class Trainer:
         "cuda:0,cuda:1" (neighbouring workers share one where there are more workers), or a
         torch.device. Batches and `state_dict` stay in the memory of the host. Not in a job
     :param cuda_graphs: on GPUs, give all kernels of a forward or backward pass in one call
+    :param fabric: in a job, what carries large messages between ranks: "auto" (connections, and the
+        memory of the same host), "tcp", "gloo", "mpi" (started by mpirun) or "local", which refuses
+        a job of several ranks. All trainers of a program have the same
     :param threads: of each worker
     :param seed: of dropout and of the order of samples
     :param drop_last: an epoch of `fit` with tensors ends before a step that would not have all of
@@ -132,6 +135,7 @@ class Trainer:
         precision: str | None = None,
         device: str | torch.device = "cpu",
         cuda_graphs: bool = False,
+        fabric: str = "auto",
         threads: int = 1,
         seed: int = 1,
         label_smoothing: float | None = None,
@@ -157,7 +161,7 @@ class Trainer:
         threads, seed = _whole("threads", threads), _whole("seed", seed)
         micro_batches = None if micro_batches is None else _whole("micro_batches", micro_batches)
         workers = None if workers is None else _whole("workers", workers)
-        self._job = _join()
+        self._job = _join(_word("fabric", fabric))
         if self._job is not None and device != "cpu":
             raise ValueError(
                 f"device: in a job the workers of a Trainer are on CPUs, found '{device}'; "
@@ -701,14 +705,19 @@ def _imported(path: str, module: str | None) -> Any:
         raise _core.PenstockError(str(error).replace(path, module)) from None
 
 
-_job: list[Any] = []
+_job: list[tuple[str, Any]] = []
 
 
-def _join() -> Any:
+def _join(fabric: str) -> Any:
     """The job of this process, which is joined once; None: it is no rank of one."""
     if not _job:
-        _job.append(_core.Job.join())
-    return _job[0]
+        _job.append((fabric, _core.Job.join(fabric)))
+    joined, job = _job[0]
+    if job is not None and joined != fabric:
+        raise ValueError(
+            f"fabric: the ranks of this program are joined by '{joined}' already, found '{fabric}'"
+        )
+    return job
 
 
 class _Epoch:

@@ -81,6 +81,28 @@ class Ranks(unittest.TestCase):
         )
         self.assertEqual(lines[0], lines[1])
 
+    def test_choose_the_fabric(self):
+        lines = run(
+            """
+            def refused(fabric):
+                try:
+                    trainer(fabric=fabric)
+                except Exception as error:
+                    return type(error).__name__ + ": " + str(error)
+            say("unknown", refused("pigeons"))
+            t = trainer(fabric="gloo")
+            say("loss", t.fit(x, y)[0]["loss"].hex())
+            say("later", refused("tcp"))
+            """,
+            ranks=2,
+        )
+        later = "ValueError: fabric: the ranks of this program are joined by 'gloo' already"
+        self.assertEqual([line.startswith(f"later {later}") for line in lines[:2]], [True, True])
+        self.assertEqual(lines[2], lines[3])
+        self.assertIn("'pigeons'", lines[4])
+        alone = run("""say("loss", trainer().fit(x, y)[0]["loss"].hex())""")
+        self.assertEqual(lines[2:3], alone)
+
     def test_go_on_from_checkpoints(self):
         with tempfile.TemporaryDirectory() as folder:
             whole = """

@@ -164,10 +164,10 @@ refused 'cannot be combined with --sync-precision' $plan --price plan.json --syn
 refused 'expected' $plan --recompute nope
 refused 'expected sgd, adam or adamw' $plan --optimizer nope
 refused 'mini-batch' $plan --mini-batch -1
-refused '--chunks must lie between 2 and' $plan --strategy interleaved --chunks 0
-refused '--chunks must lie between 2 and' $plan --strategy interleaved --chunks 1
+refused 'chunks must lie between 2 and' $plan --strategy interleaved --chunks 0
+refused 'chunks must lie between 2 and' $plan --strategy interleaved --chunks 1
 refused 'only strategy interleaved' $plan --strategy zb-v --chunks 3
-refused '--slack must lie between 0 and' $plan --strategy eager-1f1b --slack -1
+refused 'slack must lie between 0 and' $plan --strategy eager-1f1b --slack -1
 refused 'expected gradient groups' $plan --gradient-groups -1
 refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1
 refused '--time-limit' $plan --time-limit soon

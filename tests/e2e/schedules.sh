@@ -76,7 +76,7 @@ refused 'no text' verify /dev/zero
 
 refused 'even number of stages, found 5' schedule --kind zb-v --stages 5
 refused 'same number of replicas' schedule --kind zb-v --stages 4 --replicas 1,2,1,1
-refused '--chunks must lie between 2 and' schedule --kind interleaved --chunks 1
+refused 'chunks must lie between 2 and' schedule --kind interleaved --chunks 1
 refused 'only strategy interleaved' schedule --kind zb-v --chunks 3
 refused "found '9'" schedule --kind zb-h1 --stages 3 --recompute 0,9
 refused '--format' schedule --kind zb-h1 --format csv

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

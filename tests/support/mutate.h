@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::tests {
 

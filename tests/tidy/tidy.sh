@@ -17,8 +17,7 @@
 #              the same of weight policies (but for the verifier's own copy) and of optimisers
 #   examples   code that a document shows as that of a file (<!-- code of FILE -->) stands there
 #   options    the library speaks of values: no string of penstock/ holds an option of the command
-#              line, but for penstock/options, penstock/job and the files of
-#              tests/tidy/option_strings.txt
+#              line, but for penstock/options and penstock/job
 #   sentences  no sentence of README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ has more than 35
 #              words; docs/lab/ may
 #   budget     no folder has more lines than tests/tidy/budget.txt allows (scripts/size.sh)
@@ -315,8 +314,7 @@ check_columns() {
 # Strings that hold -- and a letter. var(--name) is a variable of CSS.
 check_options() {
   mapfile -t files < <(sources | grep -vE '^penstock/(options|job)/')
-  LC_ALL=C awk -v allowed="tidy: allow(options)" -v list="tests/tidy/option_strings.txt" '
-    FILENAME == list { if (!/^#/ && NF) listed[$1] = 1; next }
+  LC_ALL=C awk -v allowed="tidy: allow(options)" '
     !/--[A-Za-z]/ || !/"/ || index($0, allowed) { next }
     {
       code = $0
@@ -329,18 +327,10 @@ check_options() {
         if (i % 2 == 0 && parts[i] ~ /--[A-Za-z]/) break
       }
       if (i > count) next
-      met[FILENAME] = 1
-      if (FILENAME in listed) next
       printf "%s:%d: %s\n", FILENAME, FNR, $0
       found = 1
     }
-    END {
-      for (file in listed) if (!(file in met)) {
-        printf "%s:1: speaks of no option: take it off %s\n", file, list
-        found = 1
-      }
-      exit found
-    }' tests/tidy/option_strings.txt "${files[@]}"
+    END { exit found }' "${files[@]}"
 }
 
 check_sentences() {

@@ -8,10 +8,10 @@
 #include "penstock/exported/program.h"
 #include "penstock/imported/import_model.h"
 #include "penstock/train/data/sample_spec.h"
-#include "penstock/util/json.h"
-#include "penstock/util/printable.h"
-#include "tools/penstock/command.h"
-#include "tools/penstock/model_options.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/text/printable.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/command/model_options.h"
 
 namespace penstock::tool {
 

@@ -15,9 +15,9 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/launch/launcher.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/quoted.h"
-#include "tools/penstock/command.h"
+#include "penstock/util/text/printable.h"
+#include "penstock/util/text/quoted.h"
+#include "tools/penstock/command/command.h"
 
 namespace penstock::tool {
 

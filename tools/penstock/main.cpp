@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/penstock/command_line.h"
-#include "tools/penstock/end_signals.h"
-#include "tools/penstock/training_part.h"
+#include "tools/penstock/command/command_line.h"
+#include "tools/penstock/command/end_signals.h"
+#include "tools/penstock/train/training_part.h"
 
 int main(int argc, char** argv) {
   using namespace penstock::tool;

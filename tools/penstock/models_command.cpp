@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "penstock/model/zoo.h"
-#include "penstock/util/json.h"
-#include "tools/penstock/command.h"
-#include "tools/penstock/model_options.h"
+#include "penstock/util/files/json.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/command/model_options.h"
 
 namespace penstock::tool {
 

@@ -1,7 +1,7 @@
 // The commands that need libtorch, in a build without it: they exist and say so.
 #include "penstock/util/error.h"
-#include "tools/penstock/command.h"
-#include "tools/penstock/training_part.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/train/training_part.h"
 
 namespace penstock::tool {
 

@@ -28,14 +28,14 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
-#include "penstock/util/units.h"
-#include "tools/penstock/command.h"
-#include "tools/penstock/output_files.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/text/units.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/command/output_files.h"
+#include "tools/penstock/command/precision_option.h"
+#include "tools/penstock/command/row_options.h"
+#include "tools/penstock/command/spinner.h"
 #include "tools/penstock/plan_tables.h"
-#include "tools/penstock/precision_option.h"
-#include "tools/penstock/row_options.h"
-#include "tools/penstock/spinner.h"
 
 namespace penstock::tool {
 

@@ -11,7 +11,7 @@
 #include "penstock/plan/what_if_result.h"
 #include "penstock/planner/pytorch_split.h"
 #include "penstock/planner/sync_prices.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::tool {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "penstock/probe/probe.h"
-#include "penstock/util/json.h"
-#include "tools/penstock/command.h"
+#include "penstock/util/files/json.h"
+#include "tools/penstock/command/command.h"
 
 namespace penstock::tool {
 

@@ -7,10 +7,10 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/probe/probe.h"
 #include "penstock/report/console/progress_bar.h"
-#include "penstock/util/units.h"
-#include "tools/penstock/command.h"
+#include "penstock/util/text/units.h"
+#include "tools/penstock/command/command.h"
 #include "tools/penstock/probe_arguments.h"
-#include "tools/penstock/training_part.h"
+#include "tools/penstock/train/training_part.h"
 
 namespace penstock::tool {
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "penstock/profile/device_spec.h"
-#include "penstock/util/json.h"
-#include "penstock/util/units.h"
-#include "tools/penstock/command.h"
-#include "tools/penstock/output_files.h"
-#include "tools/penstock/row_options.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/text/units.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/command/output_files.h"
+#include "tools/penstock/command/row_options.h"
 
 namespace penstock::tool {
 

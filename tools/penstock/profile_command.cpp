@@ -18,9 +18,9 @@
 #include "penstock/profile/device_spec.h"
 #include "penstock/report/report.h"
 #include "penstock/stream/profiled_loss.h"
-#include "penstock/util/json.h"
-#include "tools/penstock/command.h"
-#include "tools/penstock/option_values.h"
+#include "penstock/util/files/json.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/command/option_values.h"
 #include "tools/penstock/profile_arguments.h"
 
 namespace penstock::tool {
@@ -43,10 +43,9 @@ struct Subject {
 };
 
 /// Of a stream's task, from its single frames.
-Subject subject_of_task(const options::ProfileRequest& request) {
+Subject subject_of_task(const options::ProfileRequest& request, frames::Task task) {
   constexpr int kClasses = 4;  // of the generated scene
   constexpr int kMostClasses = 255;
-  const stream::Task task = parse_option("--task", request.run.task, stream::parse_task);
   const model::Shape frame = job::chosen_input(request.model);
   const bool is_frame = frame.size() == 3 && std::ranges::all_of(frame, [](int64_t side) {
                           return side <= frames::kMaxFrameSide;
@@ -73,7 +72,7 @@ Subject subject_of_task(const options::ProfileRequest& request) {
 }
 
 Subject subject_of(const options::ProfileRequest& request) {
-  if (!request.run.task.empty()) return subject_of_task(request);
+  if (request.run.task) return subject_of_task(request, *request.run.task);
   model::ProfilerOptions profiler = options::profiler_options_of(request);
   model::Model model = job::chosen_model(request.model);
   profiler.loss = model::loss_for(model, request.loss);

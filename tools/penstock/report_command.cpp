@@ -9,15 +9,15 @@
 #include "penstock/schedule/formats/read_trace.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/json.h"
-#include "penstock/util/units.h"
-#include "tools/penstock/command.h"
-#include "tools/penstock/output_files.h"
-#include "tools/penstock/schedule_file.h"
-#include "tools/penstock/simulate_options.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/units.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/command/output_files.h"
+#include "tools/penstock/schedule/schedule_file.h"
+#include "tools/penstock/schedule/simulate_options.h"
 
 namespace penstock::tool {
 

@@ -10,8 +10,8 @@
 
 #include "penstock/frames/natural_order.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::frames {
 

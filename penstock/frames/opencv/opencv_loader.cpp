@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/process/mutex.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::frames {
 

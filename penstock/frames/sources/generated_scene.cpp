@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::frames {
 

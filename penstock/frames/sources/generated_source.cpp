@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "penstock/util/error.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::frames {
 

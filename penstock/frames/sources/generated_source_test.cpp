@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "penstock/frames/testing_frames.h"
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 
 namespace penstock::frames {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::frames {
 

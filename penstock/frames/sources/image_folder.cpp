@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "penstock/util/error.h"
-#include "penstock/util/log.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/log.h"
+#include "penstock/util/process/steady_ns.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::frames {
 

@@ -4,8 +4,8 @@
 
 #include "penstock/frames/opencv/testing_opencv.h"
 #include "penstock/frames/testing_frames.h"
-#include "penstock/util/files.h"
-#include "penstock/util/log.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::frames {
 namespace {

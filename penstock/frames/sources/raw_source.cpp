@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "penstock/util/error.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::frames {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "penstock/frames/opencv/opencv_loader.h"
-#include "penstock/util/mutex.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/mutex.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::frames {
 

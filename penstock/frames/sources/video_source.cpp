@@ -6,9 +6,9 @@
 
 #include "penstock/frames/opencv/opencv_loader.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/steady_ns.h"
-#include "penstock/util/units.h"
+#include "penstock/util/process/steady_ns.h"
+#include "penstock/util/text/printable.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::frames {
 

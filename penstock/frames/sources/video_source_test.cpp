@@ -11,8 +11,8 @@
 #include "penstock/frames/frame_queue.h"
 #include "penstock/frames/opencv/testing_opencv.h"
 #include "penstock/frames/testing_frames.h"
-#include "penstock/util/files.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::frames {
 namespace {

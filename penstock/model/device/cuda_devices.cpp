@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "penstock/model/device/devices.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::model {
 

@@ -13,7 +13,7 @@ class NoCuda final : public Devices {
   int count() const override { return 0; }
   std::string obstacle() const override {
     return "this penstock was built with a libtorch for the CPU; build it with one for CUDA "
-           "(scripts/test.sh --torch FOLDER)";
+           "(docs/devices.md says how)";
   }
   std::string name(at::Device) const override { return "CPU"; }
   std::shared_ptr<DeviceStream> stream(at::Device device) override {

@@ -5,8 +5,8 @@
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::model::detail {
 namespace {

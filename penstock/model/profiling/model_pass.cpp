@@ -19,7 +19,7 @@
 #include "penstock/model/profiling/memory_meter.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::model::detail {
 namespace {

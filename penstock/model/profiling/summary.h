@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::model::detail {
 

@@ -5,8 +5,8 @@
 #include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/gradient_sets.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::planner {
 

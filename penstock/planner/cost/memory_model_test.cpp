@@ -4,7 +4,7 @@
 
 #include <climits>
 
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::planner {
 namespace {

@@ -2,7 +2,7 @@
 // micro-batches, synchronises its gradients, steps. Sums between ranks travel under the last
 // backward pass and the next forward pass of the step.
 #include "penstock/planner/cost/cost_models.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

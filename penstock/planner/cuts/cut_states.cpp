@@ -8,9 +8,9 @@
 #include <string>
 
 #include "penstock/planner/cuts/cut_cursor.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

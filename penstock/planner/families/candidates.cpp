@@ -8,7 +8,7 @@
 #include "penstock/planner/families/reasons.h"
 #include "penstock/planner/pricing/estimate.h"
 #include "penstock/schedule/plan_shape.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

@@ -9,7 +9,7 @@
 #include "penstock/planner/families/chunk_cuts.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/placement.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

@@ -9,8 +9,8 @@
 #include "penstock/planner/families/reasons.h"
 #include "penstock/planner/pricing/prediction.h"
 #include "penstock/simulate/simulate_plan.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

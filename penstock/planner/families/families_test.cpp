@@ -15,9 +15,9 @@
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/schedule/placement.h"
 #include "penstock/simulate/simulate_plan.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::planner {
 namespace {

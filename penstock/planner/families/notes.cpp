@@ -8,9 +8,9 @@
 #include "penstock/plan/sum_wait.h"
 #include "penstock/plan/weight_rules.h"
 #include "penstock/planner/pricing/traffic.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::planner {
 
@@ -168,8 +168,8 @@ std::string why_not_picked(const PlanOptions& options, const plan::Alternative& 
   if (options.cost_model != "penstock")
     return fmt::format("the cost model {} has the last word", options.cost_model);
   if (row.micro_batches > winner.micro_batches) {
-    return "its step is longer, which spreads synchronisation over more samples: give "
-           "--mini-batch to compare equal steps, or ask for it by name";
+    return "its step is longer, which spreads synchronisation over more samples: fix the size of "
+           "the mini-batch to compare equal steps, or ask for it by name";
   }
   return "auto does not consider it here: ask for it by name";
 }

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/plural.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/plural.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::planner {
 

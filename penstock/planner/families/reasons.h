@@ -11,7 +11,7 @@ namespace penstock::planner {
 
 /// The reason of families whose turn did not come.
 inline constexpr std::string_view kNotInTime =
-    "not planned within the time limit (--time-limit gives the search more)";
+    "not planned within the time limit: a longer one gives the search more time";
 
 /// "no 1f1b plan for 4 workers fits into 1.00 GB per worker".
 std::string does_not_fit(const Context& context, plan::Strategy strategy);

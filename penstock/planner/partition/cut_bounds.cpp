@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "penstock/planner/cuts/depth_graph.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

@@ -9,7 +9,7 @@
 #include "penstock/planner/partition/label.h"
 #include "penstock/planner/partition/label_rivals.h"
 #include "penstock/planner/partition/load_bound.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

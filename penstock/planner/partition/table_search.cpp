@@ -10,8 +10,8 @@
 #include "penstock/planner/partition/load_bound.h"
 #include "penstock/planner/partition/table_cell.h"
 #include "penstock/planner/partition/table_pieces.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

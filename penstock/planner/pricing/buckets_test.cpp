@@ -7,7 +7,7 @@
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/simulate/simulate_plan.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 namespace {

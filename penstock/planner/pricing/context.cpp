@@ -7,8 +7,8 @@
 
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/cuts/cut_states.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

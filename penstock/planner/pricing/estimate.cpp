@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "penstock/plan/keep.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::planner {
 

@@ -7,8 +7,8 @@
 #include "penstock/schedule/timeline.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/simulate_plan.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::planner {
 

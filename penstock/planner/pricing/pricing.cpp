@@ -8,8 +8,8 @@
 #include "penstock/planner/pricing/prediction.h"
 #include "penstock/planner/pricing/round_trip.h"
 #include "penstock/planner/pricing/traffic.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::planner {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

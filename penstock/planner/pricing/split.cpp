@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "penstock/plan/weight_rules.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/common_multiple.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/common_multiple.h"
 
 namespace penstock::planner {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
 

@@ -10,7 +10,7 @@
 
 #include "penstock/planner/cuts/cut_states.h"
 #include "penstock/profile/profile.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::planner::testing_graphs {
 

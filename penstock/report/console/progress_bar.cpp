@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "penstock/util/units.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::report {
 

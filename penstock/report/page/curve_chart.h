@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::report {
 

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "penstock/plan/interval_io.h"
-#include "penstock/util/files.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::report {
 

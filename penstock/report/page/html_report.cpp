@@ -11,10 +11,10 @@
 #include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
 #include "penstock/report/timeline/lane_data.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 

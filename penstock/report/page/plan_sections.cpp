@@ -9,9 +9,9 @@
 #include "penstock/report/plan/plan_tables.h"
 #include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
-#include "penstock/util/format_rate.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/format_rate.h"
+#include "penstock/util/text/printable.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::report {
 

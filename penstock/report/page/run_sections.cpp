@@ -11,7 +11,7 @@
 #include "penstock/report/text/text.h"
 #include "penstock/report/timeline/lane_data.h"
 #include "penstock/schedule/timeline_difference.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 

@@ -8,7 +8,7 @@
 #include "penstock/report/page/report_input.h"
 #include "penstock/report/plan/plan_view.h"
 #include "penstock/schedule/timeline.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::report {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "penstock/report/text/text.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 

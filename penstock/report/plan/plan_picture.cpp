@@ -2,8 +2,8 @@
 
 #include "penstock/report/plan/plan_picture.h"
 #include "penstock/report/text/text.h"
-#include "penstock/util/format_rate.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/format_rate.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 

@@ -7,8 +7,8 @@
 
 #include "penstock/report/plan/family_rows.h"
 #include "penstock/report/text/text.h"
-#include "penstock/util/format_rate.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/format_rate.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::report {
 

@@ -9,7 +9,7 @@
 
 #include "penstock/report/plan/testing_plans.h"
 #include "penstock/report/report.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "penstock/plan/sum_wait.h"
 #include "penstock/report/text/text.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/printable.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::report {
 

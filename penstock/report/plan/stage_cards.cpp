@@ -7,8 +7,8 @@
 #include "penstock/plan/sum_wait.h"
 #include "penstock/report/plan/plan_picture.h"
 #include "penstock/report/text/text.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/units.h"
+#include "penstock/util/text/printable.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::report {
 

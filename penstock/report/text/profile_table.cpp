@@ -7,9 +7,9 @@
 #include "penstock/report/report.h"
 #include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
-#include "penstock/util/arithmetic.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/printable.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::report {
 

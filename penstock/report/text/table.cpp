@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "penstock/util/check.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 

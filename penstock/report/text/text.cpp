@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/util/printable.h"
-#include "penstock/util/rounding.h"
-#include "penstock/util/units.h"
+#include "penstock/util/numbers/rounding.h"
+#include "penstock/util/text/printable.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::report {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/util/plural.h"
+#include "penstock/util/text/plural.h"
 
 namespace penstock::report {
 

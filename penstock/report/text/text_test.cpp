@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "penstock/report/text/table.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 namespace {

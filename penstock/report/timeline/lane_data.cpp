@@ -6,7 +6,7 @@
 #include <array>
 
 #include "penstock/util/check.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::report {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "penstock/schedule/timeline.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::report {
 

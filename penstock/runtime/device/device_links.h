@@ -31,7 +31,7 @@
 #include "penstock/runtime/fabric/device_link.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

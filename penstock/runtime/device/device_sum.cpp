@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "penstock/runtime/fabric/mesh/wire_numbers.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::runtime {
 

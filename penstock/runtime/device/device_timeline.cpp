@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::runtime {
 

@@ -7,7 +7,7 @@
 
 #include "penstock/model/device/device_stream.h"
 #include "penstock/runtime/fabric/message.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

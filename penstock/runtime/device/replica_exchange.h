@@ -16,7 +16,7 @@
 
 #include "penstock/runtime/device/device_links.h"
 #include "penstock/runtime/device/worker_device.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -25,7 +25,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 #include "penstock/verify/verify.h"
 
 namespace penstock::runtime::testing {

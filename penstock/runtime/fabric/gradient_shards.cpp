@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::runtime {
 

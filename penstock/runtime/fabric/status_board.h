@@ -9,7 +9,7 @@
 
 #include "penstock/schedule/action.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

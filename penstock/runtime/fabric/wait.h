@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -6,7 +6,7 @@
 
 #include "penstock/runtime/device/host_stash.h"
 #include "penstock/util/check.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::runtime {
 

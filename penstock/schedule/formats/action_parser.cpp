@@ -7,7 +7,7 @@
 #include <charconv>
 
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::schedule {
 namespace {

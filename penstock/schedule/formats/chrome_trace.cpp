@@ -6,7 +6,7 @@
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/stages_in.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::schedule {
 

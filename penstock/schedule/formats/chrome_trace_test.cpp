@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/schedule/formats/chrome_trace.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::schedule {
 namespace {

@@ -8,7 +8,7 @@
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/formats/text_lines.h"
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::schedule {
 namespace {

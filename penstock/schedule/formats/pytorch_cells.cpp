@@ -11,7 +11,7 @@
 #include "penstock/schedule/formats/text_lines.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/util/error.h"
-#include "penstock/util/quoted.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::schedule {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/rounding.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/numbers/rounding.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::schedule {
 

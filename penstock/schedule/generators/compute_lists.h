@@ -11,7 +11,7 @@
 
 #include "penstock/schedule/generators/generator.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 

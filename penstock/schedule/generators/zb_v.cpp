@@ -9,7 +9,7 @@
 #include "penstock/schedule/generators/compute_lists.h"
 #include "penstock/schedule/orders/greedy_order.h"
 #include "penstock/schedule/orders/search_order.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 namespace {

@@ -6,7 +6,7 @@
 #include "penstock/schedule/orders/greedy_order.h"
 #include "penstock/schedule/orders/order_clock.h"
 #include "penstock/util/check.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::schedule {
 namespace {

@@ -11,7 +11,7 @@
 #include "penstock/schedule/generators/testing_clock.h"
 #include "penstock/schedule/orders/greedy_order.h"
 #include "penstock/schedule/orders/order_clock.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::schedule {
 namespace {

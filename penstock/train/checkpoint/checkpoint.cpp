@@ -18,8 +18,8 @@
 #include "penstock/train/checkpoint/tied_state.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::train {
 namespace {
@@ -208,9 +208,8 @@ std::string advice(const fs::path& directory, const fs::path& broken, const mode
   for (const fs::path& folder : list_checkpoints(directory)) {
     if (folder == broken) continue;
     if (is_intact(folder, model))
-      return fmt::format(
-          "; an intact checkpoint is '{0}': continue from it with --checkpoint {0} --resume",
-          folder.string());
+      return fmt::format("; an intact checkpoint is '{}': resume from that folder",
+                         folder.string());
     text = "; no other checkpoint there can be used";
   }
   return text;

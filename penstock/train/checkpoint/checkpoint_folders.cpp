@@ -14,7 +14,7 @@
 
 #include "penstock/train/checkpoint/file_stream.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 
 namespace penstock::train {
 namespace {

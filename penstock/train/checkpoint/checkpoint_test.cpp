@@ -18,7 +18,7 @@
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/checkpoint/tied_state.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 
 namespace penstock::train {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "penstock/util/check.h"
-#include "penstock/util/log.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::train {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <charconv>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::train {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "penstock/train/checkpoint/tied_state.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::train {
 namespace {

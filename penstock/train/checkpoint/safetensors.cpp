@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::train {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "penstock/train/data/labelled_images.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 
@@ -50,8 +50,7 @@ LabelledImages read_part(const std::filesystem::path& folder, bool fine,
     std::error_code ignored;
     if (!std::filesystem::exists(folder / file, ignored)) {
       throw ConfigError(fmt::format(
-          "folder '{}': there is no {}; expected the binary version of CIFAR-{}, unpacked "
-          "(--data-folder)",
+          "folder '{}': there is no {}; expected the binary version of CIFAR-{}, unpacked",
           printable(folder.string()), file, fine ? 100 : 10));
     }
     add_file(folder / file, fine, images);

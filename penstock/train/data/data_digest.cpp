@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 
 namespace penstock::train {
 

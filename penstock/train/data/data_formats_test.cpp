@@ -10,7 +10,7 @@
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/data/load_data.h"
 #include "penstock/train/data/tensor_dataset.h"
-#include "penstock/util/files.h"
+#include "penstock/util/files/files.h"
 
 namespace penstock::train {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::train {
 

@@ -3,7 +3,7 @@
 
 #include "penstock/train/data/dataset.h"
 #include "penstock/util/check.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::train {
 

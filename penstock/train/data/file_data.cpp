@@ -18,9 +18,9 @@
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/data/token_dataset.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/log.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/process/log.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 
@@ -132,10 +132,8 @@ DatasetPointer from_arrays(const DataSpec& spec, const std::string& file, Arrays
       data->bad_samples(spec.skip_bad_samples ? static_cast<size_t>(data->size()) : kMostReasons);
   if (bad.empty()) return data;
   if (!spec.skip_bad_samples) {
-    throw ConfigError(
-        fmt::format("samples that cannot be trained with (--bad-samples skip leaves "
-                    "them out):{}",
-                    first_reasons(bad)));
+    throw ConfigError(fmt::format(
+        "samples that cannot be trained with (bad samples can be skipped):{}", first_reasons(bad)));
   }
   return without(data, file, bad);
 }

@@ -9,9 +9,9 @@
 #include <memory>
 #include <utility>
 
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/input_file.h"
+#include "penstock/util/files/input_file.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::train {
 namespace {

@@ -15,7 +15,7 @@
 #include "penstock/train/data/sample_shape.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 
@@ -184,10 +184,9 @@ model::Tensors ImageFiles::inputs(const std::vector<int64_t>& indices) const {
   for (const int64_t index : indices) {
     PENSTOCK_CHECK(index >= 0 && index < size(), index, size());
     if (const std::string why = read(index, pixels.data()); !why.empty()) {
-      throw ParseError(path_of(index).string(), 0,
-                       fmt::format("the image cannot be decoded: {} (--bad-samples skip leaves "
-                                   "such images out)",
-                                   why));
+      throw ParseError(
+          path_of(index).string(), 0,
+          fmt::format("the image cannot be decoded: {} (bad samples can be skipped)", why));
     }
     for (int c = 0; c < channels_; ++c) {
       const PixelTable& table = table_of(channels_, c);

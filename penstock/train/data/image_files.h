@@ -16,7 +16,7 @@
 
 #include "penstock/frames/opencv/image_decoder.h"
 #include "penstock/train/data/dataset.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
 

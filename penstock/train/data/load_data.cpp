@@ -13,8 +13,8 @@
 #include "penstock/train/data/sample_subset.h"
 #include "penstock/train/data/synthetic_dataset.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 namespace {

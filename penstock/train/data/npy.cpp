@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
-#include "penstock/util/printable.h"
-#include "penstock/util/zip_archive.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/zip_archive.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 

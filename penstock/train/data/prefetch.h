@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/runtime/batch_source.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
 

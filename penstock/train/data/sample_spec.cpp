@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 

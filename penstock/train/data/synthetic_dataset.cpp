@@ -7,7 +7,7 @@
 
 #include "penstock/train/data/sample_shape.h"
 #include "penstock/util/check.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::train {
 namespace {

@@ -12,7 +12,7 @@
 #include "penstock/model/device/staging.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/util/test_zip.h"
+#include "penstock/util/files/test_zip.h"
 
 namespace penstock::train {
 

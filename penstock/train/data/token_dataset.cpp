@@ -8,7 +8,7 @@
 
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/printable.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 

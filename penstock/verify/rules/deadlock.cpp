@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "penstock/util/plural.h"
+#include "penstock/util/text/plural.h"
 #include "penstock/verify/counterexample.h"
 #include "penstock/verify/rules/rules.h"
 

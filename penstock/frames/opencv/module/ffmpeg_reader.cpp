@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "penstock/frames/frame.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 extern "C" {
 #include <libavutil/display.h>

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "penstock/util/check.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

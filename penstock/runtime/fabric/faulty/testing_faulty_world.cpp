@@ -9,8 +9,8 @@
 #include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
-#include "penstock/util/rng.h"
+#include "penstock/util/numbers/rng.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

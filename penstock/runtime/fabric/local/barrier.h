@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "penstock/runtime/fabric/wait.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

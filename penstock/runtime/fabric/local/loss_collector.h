@@ -9,7 +9,7 @@
 
 #include "penstock/runtime/fabric/mini_batch_stats.h"
 #include "penstock/util/ids.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -14,7 +14,7 @@
 #include "penstock/runtime/fabric/wait.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -13,8 +13,8 @@
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/fabric/gradient_shards.h"
 #include "penstock/runtime/fabric/wait.h"
-#include "penstock/util/mutex.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/short_floats.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

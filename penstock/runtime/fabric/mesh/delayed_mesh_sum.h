@@ -9,7 +9,7 @@
 
 #include "penstock/runtime/fabric/delayed_sum.h"
 #include "penstock/runtime/fabric/mesh/mesh_sum.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "penstock/runtime/fabric/mesh/mesh_sum.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

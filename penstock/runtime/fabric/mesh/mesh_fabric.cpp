@@ -8,7 +8,7 @@
 #include "penstock/net/wire.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/steady_ns.h"
+#include "penstock/util/process/steady_ns.h"
 
 namespace penstock::runtime {
 

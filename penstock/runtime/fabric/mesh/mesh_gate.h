@@ -8,7 +8,7 @@
 #include <map>
 
 #include "penstock/util/ids.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -14,7 +14,7 @@
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/device_link.h"
 #include "penstock/runtime/fabric/wait.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -10,7 +10,7 @@
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -20,7 +20,7 @@
 
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/fabric/mesh/stage_sum.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "penstock/runtime/fabric/mesh/stage_sum.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -16,7 +16,7 @@
 #include <tuple>
 
 #include "penstock/net/mesh.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

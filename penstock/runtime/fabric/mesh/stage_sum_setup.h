@@ -11,7 +11,7 @@
 #include "penstock/runtime/fabric/gradient_shards.h"
 #include "penstock/runtime/fabric/mesh/send_window.h"
 #include "penstock/runtime/fabric/mesh/sum_service.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::runtime {
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "penstock/model/layer.h"
-#include "penstock/util/short_floats.h"
+#include "penstock/util/numbers/short_floats.h"
 
 namespace penstock::runtime {
 

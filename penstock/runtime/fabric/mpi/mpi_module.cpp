@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "penstock/runtime/fabric/mpi/mpi_requests.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -15,7 +15,7 @@
 
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/mutex.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
 

@@ -1,0 +1,91 @@
+// From a request to a stream that is ready to begin, as a program that uses the library does.
+#include "penstock/job/stream/prepare_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "penstock/frames/open_source.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files/files.h"
+
+namespace penstock::job {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<frames::FrameSource> scene() {
+  return frames::open_source("generated", {.width = 16, .height = 12, .seed = 1});
+}
+
+options::StreamRequest stream_request() {
+  options::StreamRequest request;
+  request.model.width = 2;
+  request.model.depth = 2;
+  request.plan.workers = 2;
+  request.plan.replan_margin = 0;
+  return request;
+}
+
+TEST(PrepareStream, LabelledFramesAreClassifiedPixelByPixel) {
+  const StreamSubject subject = stream_subject(stream_request(), *scene());
+  EXPECT_EQ(subject.task, frames::Task::Pixels);
+  EXPECT_EQ(subject.size.width, 16);
+  EXPECT_GT(subject.classes, 0);
+  EXPECT_EQ(subject.frames_per_second, 0);
+}
+
+TEST(PrepareStream, AModelIsMeasuredAndCutAndTheListenerHearsOfIt) {
+  const options::StreamRequest request = stream_request();
+  const StreamSubject subject = stream_subject(request, *scene());
+  std::string said;
+  const auto prepared = prepare_stream(
+      request, subject, {.listener = {.say = [&](const std::string& text) { said += text; }}});
+  ASSERT_TRUE(prepared.has_value());
+  EXPECT_GE(prepared->plan.stages.size(), 1U);
+  EXPECT_LE(prepared->plan.stages.size(), 2U);
+  EXPECT_TRUE(prepared->profile.has_value());
+  EXPECT_EQ(prepared->search.workers, 2);
+  EXPECT_THAT(said, HasSubstr("measuring the"));
+  EXPECT_THAT(said, HasSubstr("frames/s predicted"));
+}
+
+TEST(PrepareStream, NothingIsPreparedWhereTheUserHasStopped) {
+  const options::StreamRequest request = stream_request();
+  const StreamSubject subject = stream_subject(request, *scene());
+  const std::atomic<bool> stop{true};
+  EXPECT_FALSE(prepare_stream(request, subject, {.stop = &stop}).has_value());
+}
+
+TEST(PrepareStream, AProfileOfAnotherTaskIsRefused) {
+  const std::string path = ::testing::TempDir() + "penstock-stream-profile.json";
+  options::StreamRequest request = stream_request();
+  const StreamSubject pixels = stream_subject(request, *scene());
+  const auto prepared = prepare_stream(request, pixels, {});
+  ASSERT_TRUE(prepared && prepared->profile);
+  write_file_atomic(path, profile::to_json(*prepared->profile));
+  request.plan.profile = path;
+  EXPECT_EQ(prepare_stream(request, pixels, {})->plan.model, "partime");
+  request.task = frames::Task::Reconstruct;
+  const StreamSubject rebuilt = stream_subject(request, *scene());
+  try {
+    prepare_stream(request, rebuilt, {});
+    FAIL() << "the profile was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("of another task"));
+  }
+}
+
+TEST(PrepareStream, ATaskThatNeedsLabelsIsRefusedWithoutThem) {
+  options::StreamRequest request = stream_request();
+  request.task = frames::Task::Label;
+  const auto source =
+      frames::open_source("-", {.width = 16, .height = 12, .pixel = frames::PixelFormat::Rgb24});
+  EXPECT_THROW(stream_subject(request, *source), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock::job

@@ -1,0 +1,37 @@
+#include "tools/penstock/train/console_observer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "penstock/util/text/format_rate.h"
+#include "penstock/util/text/units.h"
+
+namespace penstock::tool {
+
+void ConsoleObserver::on_mini_batch(const train::Progress& p) {
+  if (!bar_) bar_.emplace(fmt::format("epoch {}/{}", p.epoch + 1, p.epochs));
+  bar_->update(
+      p.mini_batch, p.mini_batches,
+      fmt::format("loss {:.4f}{}  {} samples/s", p.loss,
+                  std::isnan(p.accuracy) ? std::string()
+                                         : fmt::format("  accuracy {:.1f} %", 100 * p.accuracy),
+                  format_rate(p.samples_per_s)));
+}
+
+void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
+  bar_.reset();
+  if (!(s.samples_per_s > 0)) return;  // stopped before the first step
+  std::cerr << fmt::format("epoch {}: loss {:.4f}", s.epoch + 1, s.loss);
+  if (!std::isnan(s.train_accuracy))
+    std::cerr << fmt::format(", accuracy {:.2f} %", 100 * s.train_accuracy);
+  if (s.test_loss) std::cerr << fmt::format("; test loss {:.4f}", *s.test_loss);
+  if (s.test_accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *s.test_accuracy);
+  if (s.grad_norm) std::cerr << fmt::format("; mean gradient norm {:.4g}", *s.grad_norm);
+  std::cerr << fmt::format("; {} samples/s, {}", format_rate(s.samples_per_s),
+                           format_duration(s.train_ns))
+            << std::endl;
+}
+
+}  // namespace penstock::tool

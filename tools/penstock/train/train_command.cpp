@@ -1,0 +1,149 @@
+// penstock train: plans if need be, trains, and puts the prediction beside the measurement.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "penstock/job/prepare.h"
+#include "penstock/job/run_warnings.h"
+#include "penstock/job/serial_check_text.h"
+#include "penstock/report/report.h"
+#include "penstock/runtime/fabric/failure.h"
+#include "penstock/util/error.h"
+#include "penstock/util/process/log.h"
+#include "tools/penstock/command/command.h"
+#include "tools/penstock/command/command_line.h"
+#include "tools/penstock/command/row_options.h"
+#include "tools/penstock/train/console_observer.h"
+#include "tools/penstock/train/train_arguments.h"
+
+namespace penstock::tool {
+
+namespace {
+
+std::atomic<bool> g_stop{false};
+
+extern "C" void on_signal(int) {
+  g_stop.store(true);
+  end_at_next_signal();
+}
+
+/// Of a rank that is not the first: only warnings.
+void show_warnings(int rank) {
+  set_log_sink([rank](LogLevel level, std::string_view message) {
+    if (level == LogLevel::Warning) std::cerr << fmt::format("rank {}: {}\n", rank, message);
+  });
+}
+
+/// Lines of the library around the progress bar: train() logs from this thread only, between its
+/// runs.
+void show_log(const std::shared_ptr<ConsoleObserver>& observer) {
+  set_log_sink([observer](LogLevel, std::string_view message) {
+    observer->finish();
+    std::cerr << message << std::endl;
+  });
+}
+
+int check_serially(const job::PreparedRun& run, const job::Watching& watching) {
+  const job::SerialOutcome outcome = job::check_against_serial(run, watching);
+  if (run.is_first()) {
+    const plan::Plan& plan = run.train.plan;
+    write_output("", run.request.output.json ? job::check_json(plan, outcome.check)
+                                             : job::check_text(plan, outcome.check));
+  }
+  return outcome.equal ? kExitYes : kExitNo;
+}
+
+/// The results, where the user wants them. All that can be written is written before the first
+/// failure is thrown: it took hours to make.
+void write_results(const job::PreparedRun& run, const train::TrainResult& result) {
+  std::exception_ptr failure;
+  for (const job::Artifact& artifact : job::artifacts(run, result, job::console_listener())) {
+    try {
+      write_output(artifact.path, artifact.make());
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+int run_train(const options::TrainRequest& request, job::Job* job,
+              const job::PrepareOptions& options) {
+  if (job != nullptr && !job->is_first()) show_warnings(job->rank());
+  const job::PreparedRun run = job::prepare(request, job, options);
+  const auto observer = std::make_shared<ConsoleObserver>();
+  if (run.is_first()) show_log(observer);
+  if (run.is_first() && !run.is_finished && !g_stop) {
+    std::cerr << report::plan_table(run.train.plan) << '\n'
+              << job::plan_advice(run.train.plan, run.train.threads_per_worker);
+  }
+  const job::Watching watching{.observer = run.is_first() ? observer.get() : nullptr,
+                               .on_stuck = [observer](const std::string& failure) {
+                                 observer->finish();
+                                 // Some thread never returns, so neither would train() nor exit().
+                                 _exit(complain(failure, kExitFailure));
+                               }};
+  if (request.run.check_against_serial) return check_serially(run, watching);
+  const train::TrainResult result = job::train(run, watching);
+  observer->finish();
+  if (run.is_first()) write_results(run, result);
+  return kExitYes;
+}
+
+/// A rank that is not the first leaves long reports to it.
+int run_later_rank(const options::TrainRequest& request, job::Job* job,
+                   const job::PrepareOptions& options) {
+  try {
+    return run_train(request, job, options);
+  } catch (const Error&) {
+    runtime::Failure failure = runtime::describe(std::current_exception());
+    failure.text = failure.text.substr(0, failure.text.find('\n'));
+    failure.text = failure.text.substr(0, failure.text.find("; the workers"));
+    // Rank 0 says it itself.
+    const bool is_usage = failure.kind == runtime::Failure::Kind::Config ||
+                          failure.kind == runtime::Failure::Kind::Checkpoint;
+    if (is_usage && failure.text.starts_with("rank 0: ")) return kExitUsage;
+    runtime::raise(failure);
+  }
+}
+
+int run_train(const TrainArguments& arguments, const CLI::App& app) {
+  catch_end_signals(on_signal);
+  const options::TrainRequest& request = arguments.request;
+  check(arguments);
+  train::validate(options::train_options_of(request));
+  const job::PrepareOptions options{.devices = job::devices_of(request),
+                                    .given = given_rows(app),
+                                    .stop = &g_stop,
+                                    .listener = job::console_listener()};
+  std::unique_ptr<job::Job> job;
+  try {
+    job::JobOptions joining = job::job_options(request, options.devices);
+    joining.stop = options.stop;
+    joining.listener = options.listener;
+    job = job::Job::join(joining);
+  } catch (const Error&) {
+    if (!g_stop) throw;
+    // There will be no job; rank 0 writes the result of a run without steps.
+    if (is_later_rank()) return kExitYes;
+  }
+  const bool is_first = job == nullptr || job->is_first();
+  return is_first ? run_train(request, job.get(), options)
+                  : run_later_rank(request, job.get(), options);
+}
+
+}  // namespace
+
+Command train_command(CLI::App& parent, char**) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* app = add_train(parent, *arguments);
+  return {app, [arguments, app]() { return run_train(*arguments, *app); }};
+}
+
+}  // namespace penstock::tool
