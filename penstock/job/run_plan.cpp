@@ -127,7 +127,9 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
   // Only under flush are the gradients of a weight that stages share added up at one moment.
   if (!graph::tie_groups(model.graph()).empty() && !made.strategy && !made.weights)
     made.weights = plan::WeightPolicy::Flush;
-  if (asked.sync) made.sync = asked.sync->method;
+  // A run that is checked needs the bits of one worker.
+  if (asked.sync || !request.run.check_against_serial)
+    made.sync = asked.sync ? asked.sync->method : std::nullopt;
   made.gradient_precision = asked.gradient_precision.value_or(made.gradient_precision);
   made.precision = asked.precision.value_or(made.precision);
   made.global_norm = request.run.clip_norm > 0 || scales_loss(made.precision);

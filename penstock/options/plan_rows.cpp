@@ -73,13 +73,15 @@ std::vector<Row> sync_rows() {
   return in<R>(
       Section::Plan, kCommandAlone,
       {{.name = "--sync",
+        .keyword = "sync",
         .changes = Changes::Both,
         .slot = [](R& r) -> Slot { return named_or_none(r.plan.sync, parse_sync, name_of); },
         .help = "How replicas on several ranks sum their gradients (default: the plan's, or "
-                "ordered): ordered, ring, parameter-server, summation, or hierarchical (first "
-                "inside each machine). auto takes the fastest that was predicted, or an earlier "
-                "one within 0.5 % of it. Under asynchronous replicas, also those of one rank, do "
-                "not wait for each other. ring and hierarchical change results by rounding",
+                "auto): ordered (with the bits of one thread), ring, parameter-server, summation, "
+                "or hierarchical (first inside each machine). auto takes the fastest that was "
+                "predicted, or ordered within 0.5 % of it, or where the run is checked against one "
+                "worker. Under asynchronous replicas, also those of one rank, do not wait for each "
+                "other. ring and hierarchical change results by rounding",
         .idle =
             [](const RunFacts& facts) {
               const auto& sync = facts.request.plan.sync;

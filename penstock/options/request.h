@@ -65,7 +65,7 @@ struct PlanSection {
   std::optional<int64_t> slack;
   std::optional<int64_t> keep;
   std::optional<plan::WeightPolicy> weights;
-  std::optional<SyncRequest> sync;              ///< nothing: the file's, or ordered
+  std::optional<SyncRequest> sync;              ///< nothing: the file's, or auto
   std::optional<FloatType> gradient_precision;  ///< nothing: the file's, or float32, here and below
   std::optional<Precision> precision;
   bool shard_optimizer = false;

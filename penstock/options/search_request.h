@@ -4,6 +4,7 @@
 //   request.plan.strategy = plan::Strategy::OneFOneB;
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "penstock/model/optimizer_spec.h"
@@ -12,7 +13,8 @@
 namespace penstock::options {
 
 struct SearchRequest {
-  planner::PlanOptions plan = {.offload = planner::Choice::Auto,
+  planner::PlanOptions plan = {.sync = std::nullopt,
+                               .offload = planner::Choice::Auto,
                                .shard_optimizer = planner::Choice::Auto};
   model::OptimizerKind optimizer = model::OptimizerKind::Sgd;  ///< whose state takes memory
   std::string time_limit = "10s";                              ///< "0": none

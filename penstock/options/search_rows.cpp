@@ -52,9 +52,10 @@ std::vector<SearchRow> kind_rows() {
        weights_row<OfSearch>(),
        row<OfSearch>(
            "--sync", searched_sync,
-           "How replicas sum their gradients: ordered, ring, parameter-server, summation, "
-           "hierarchical (first inside each machine), asynchronous, or auto: the fastest of the "
-           "others (ring and hierarchical change results by rounding)"),
+           "How replicas sum their gradients: ordered (with the bits of one thread), ring, "
+           "parameter-server, summation, hierarchical (first inside each machine), asynchronous, "
+           "or auto: the fastest of the others. ring and hierarchical change results by "
+           "rounding"),
        row<OfSearch>("--sync-precision", searched_precision, std::string(kSyncPrecisionHelp)),
        choice_row<&Options::recompute>(
            "--recompute",

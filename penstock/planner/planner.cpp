@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "penstock/planner/cost/distinct_syncs.h"
+#include "penstock/planner/any_sync.h"
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/families.h"
 #include "penstock/planner/families/notes.h"
@@ -13,6 +13,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/util/error.h"
+#include "penstock/util/text/format_rate.h"
 #include "penstock/util/text/units.h"
 
 namespace penstock::planner {
@@ -248,44 +249,6 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
   return split;
 }
 
-}  // namespace
-
-namespace {
-
-PlanResult make_plan_within(const profile::Profile& profile, const cluster::Cluster& cluster,
-                            PlanOptions options, TimeLimit time);
-
-// The plan of the fastest method; of equally fast ones the first, so that `ordered` stays where
-// nothing is gained.
-PlanResult plan_with_any_sync(const profile::Profile& profile, const cluster::Cluster& cluster,
-                              PlanOptions options) {
-  const TimeLimit time(options.time_limit);
-  const std::vector<plan::GradientSync> syncs = distinct_syncs(cluster);
-  PlanResult best;
-  for (size_t s = 0; s < syncs.size(); ++s) {
-    if (time.is_over() && best.plan) break;
-    options.sync = syncs[s];
-    PlanResult result = make_plan_within(profile, cluster, options,
-                                         time.share(1.0 / static_cast<double>(syncs.size() - s)));
-    const bool better =
-        result.plan && (!best.plan || result.plan->prediction.throughput_samples_per_s >
-                                          kFaster * best.plan->prediction.throughput_samples_per_s);
-    if (better || !best.plan) best = std::move(result);
-  }
-  if (best.plan && best.plan->sync == plan::GradientSync::Ring)
-    best.plan->explanation.notes.push_back(
-        "Gradients are added around a ring: results differ by rounding from those of one thread.");
-  if (best.plan && best.plan->sync == plan::GradientSync::Hierarchical)
-    best.plan->explanation.notes.push_back(
-        "Gradients are added inside each machine first: results differ by rounding from those of "
-        "one thread.");
-  return best;
-}
-
-}  // namespace
-
-namespace {
-
 // Of the time that is left; the rest is for pricing what was found.
 constexpr double kShareOfSearching = 0.85;
 
@@ -358,10 +321,52 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
 
 }  // namespace
 
+namespace {
+
+// Data parallelism as the papers price it, beside what is predicted here.
+void add_published_baseline(const profile::Profile& profile, const cluster::Cluster& cluster,
+                            PlanOptions options, Plan& plan) {
+  const int workers = cluster.num_workers();
+  if (!options.compare || options.cost_model != "penstock" || workers < 2) return;
+  options.cost_model = "sosp2019";
+  options.strategy = Strategy::DataParallel;
+  options.weights.reset();
+  options.straight = false;
+  options.micro_batches.reset();
+  options.chunks.reset();
+  options.slack.reset();
+  options.keep.reset();
+  plan::Stage all{.replicas = workers, .first_worker = 0};
+  for (const graph::LayerNode& layer : profile.graph.layers()) all.layers.push_back(layer.name);
+  const Plan published = price_plan(profile, cluster, std::vector<plan::Stage>{all}, options);
+  const double samples_per_s =
+      static_cast<double>(published.micro_batch_size) * 1e9 /
+      static_cast<double>(std::max<int64_t>(published.prediction.bottleneck_ns, 1));
+  plan.explanation.notes.push_back(fmt::format(
+      "By PipeDream's own formula (SOSP 2019, section 3.1) data parallelism over {} workers makes "
+      "{} samples/s: gains against that one are not gains against dp above.",
+      workers, format_rate(samples_per_s)));
+}
+
+}  // namespace
+
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& options) {
-  if (!options.sync) return plan_with_any_sync(profile, cluster, options);
-  return make_plan_within(profile, cluster, options, TimeLimit(options.time_limit));
+  PlanResult result =
+      options.sync
+          ? make_plan_within(profile, cluster, options, TimeLimit(options.time_limit))
+          : plan_with_any_sync(cluster, options,
+                               {.search =
+                                    [&](const PlanOptions& with_sync, TimeLimit time) {
+                                      return make_plan_within(profile, cluster, with_sync, time);
+                                    },
+                                .price =
+                                    [&](const Plan& plan) {
+                                      return reprice(plan, profile, cluster, options.cost_model,
+                                                     options.global_norm);
+                                    }});
+  if (result.plan) add_published_baseline(profile, cluster, options, *result.plan);
+  return result;
 }
 
 int64_t usual_micro_batches(Strategy strategy, int workers) {

@@ -54,8 +54,7 @@ TEST(Planner, SaysWhichNumbersTheChosenStrategyHasNoUseFor) {
   const plan::Plan plan = made(vgg_like(), cluster, options);
   EXPECT_EQ(plan.strategy, plan::Strategy::OneFOneB);
   EXPECT_EQ(plan.slack, 0);
-  EXPECT_THAT(plan.explanation.notes,
-              testing::Contains(HasSubstr("slack has no effect on 1f1b")));
+  EXPECT_THAT(plan.explanation.notes, testing::Contains(HasSubstr("slack has no effect on 1f1b")));
   EXPECT_THAT(plan.explanation.notes, testing::Contains(HasSubstr("keep has no effect on 1f1b")));
   EXPECT_THAT(notes, testing::Not(testing::Contains(HasSubstr("no effect"))));
 }

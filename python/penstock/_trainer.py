@@ -83,6 +83,9 @@ class Trainer:
     :param micro_batches: parts into which a step is cut; None: four per worker
     :param weights: the policy of weights: "flush" (exact), "stash", "2bw"...; None: the strategy's,
         and flush under "auto"
+    :param sync: in a job, how replicas add their gradients: "ordered" (with the bits of one
+        process), "ring" or "hierarchical" (which differ by rounding)...; None: the fastest by
+        prediction, and ordered where nothing is gained
     :param precision: in which the stages compute: "float32", "bfloat16" or "float16" (with a scale
         for the loss that follows the gradients). Weights, their updates and `state_dict` stay
         float32; None: float32, or the plan's
@@ -132,6 +135,7 @@ class Trainer:
         batch_size: int = 64,
         micro_batches: int | None = None,
         weights: str | None = None,
+        sync: str | None = None,
         precision: str | None = None,
         device: str | torch.device = "cpu",
         cuda_graphs: bool = False,
@@ -146,13 +150,14 @@ class Trainer:
         self._folder: _Folder | None = None
         self._names: list[str] | None = None
         if plan is not None and any(
-            one is not None for one in (strategy, workers, micro_batches, weights, precision)
+            one is not None for one in (strategy, workers, micro_batches, weights, sync, precision)
         ):
             raise ValueError(
-                "a plan says what strategy, workers, micro_batches, weights and precision are"
+                "a plan says what strategy, workers, micro_batches, weights, sync and precision are"
             )
         strategy = "auto" if strategy is None else _word("strategy", strategy)
         weights = None if weights is None else _word("weights", weights)
+        sync = "auto" if sync is None else _word("sync", sync)
         precision = "float32" if precision is None else _word("precision", precision)
         if strategy == "auto" and weights is None:
             weights = "flush"
@@ -231,7 +236,7 @@ class Trainer:
         shared["batch_size"] = batch_size
         request = dict(
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
-            weights=weights or "", precision=precision
+            weights=weights or "", sync=sync, precision=precision
         )
         if self._job is not None:
             asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}

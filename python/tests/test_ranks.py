@@ -56,7 +56,7 @@ def run(program, ranks=1):
 class Ranks(unittest.TestCase):
     def test_learn_what_one_process_learns(self):
         program = """
-            t = trainer(strategy={strategy!r}, lr=0.01)
+            t = trainer(strategy={strategy!r}, sync="ordered", lr=0.01)
             steps = []
             history = t.fit(x, y, epochs=2, callbacks=[steps.append])
             history += t.fit([(x[:16], y[:16]), (x[16:40], y[16:40])], callbacks=[steps.append])

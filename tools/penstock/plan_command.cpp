@@ -41,6 +41,9 @@ namespace penstock::tool {
 
 namespace {
 
+/// Per micro-batch.
+constexpr int64_t kMostSamples = 1'000'000;
+
 struct PlanArguments : CommonOptions {
   options::SearchRequest search;
   std::string profile;
@@ -49,7 +52,8 @@ struct PlanArguments : CommonOptions {
   std::string bandwidth;
   std::string latency;
   std::string memory_limit;
-  std::string precision;  ///< empty: the profile's
+  std::string precision;              ///< empty: the profile's
+  std::optional<int64_t> batch_size;  ///< of a profile that does not say it
   bool what_if = false;
   std::string price;  ///< a plan; empty: search for one
   std::string output;
@@ -218,11 +222,23 @@ std::optional<plan::Plan> priced_plan(const PlanArguments& arguments,
       to_string(priced.precision), arguments.profile, to_string(profile.precision)));
 }
 
+/// Throughputs and steps count samples then, not micro-batches.
+void set_batch_size(const PlanArguments& arguments, profile::Profile& profile) {
+  if (!arguments.batch_size || *arguments.batch_size == profile.batch_size) return;
+  if (profile.batch_size > 0) {
+    throw ConfigError(fmt::format(
+        "--batch-size {}: {} was measured with {}: measure it anew with another number",
+        *arguments.batch_size, arguments.profile, report::plural(profile.batch_size, "sample")));
+  }
+  profile.batch_size = *arguments.batch_size;
+}
+
 PlanInput input_of(const PlanArguments& arguments) {
   planner::PlanOptions options = search_options(arguments);
   profile::Profile profile = profile::load_profile(arguments.profile);
   if (!arguments.precision.empty())
     options::check_precision(profile, parse_precision(arguments.precision), arguments.profile);
+  set_batch_size(arguments, profile);
   options.global_norm = options.global_norm || scales_loss(profile.precision);
   std::optional<plan::Plan> priced = priced_plan(arguments, profile);
   cluster::Cluster cluster = cluster_of(arguments, profile, priced);
@@ -340,6 +356,11 @@ void add_input(CLI::App& app, PlanArguments& arguments) {
       ->needs(workers);
   app.add_option("--latency", arguments.latency, "With --workers: latency of a message, e.g. 20us")
       ->needs(workers);
+  app.add_option(
+         "--batch-size", arguments.batch_size,
+         "Samples per micro-batch that the profile was measured with, where it does not say "
+         "so itself (PipeDream's graph.txt)")
+      ->check(whole_number(1, kMostSamples));
   app.add_option("--memory-limit", arguments.memory_limit,
                  "Memory per worker, e.g. 16GB (default: that of the cluster's devices)");
   app.add_option("--cost-model", arguments.search.plan.cost_model,

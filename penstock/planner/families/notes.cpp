@@ -284,8 +284,8 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
   }
   if (context.profile.batch_size == 0) {
     notes.push_back(
-        "The profile does not say its batch size: throughput counts each micro-batch as one "
-        "sample.");
+        "The profile does not say its batch size, which can be given: throughput counts each "
+        "micro-batch as one sample.");
   }
   return notes;
 }

@@ -52,19 +52,26 @@ std::string heading(const PlanView& view) {
       shortened(plan.explanation.cost_model, 20));
 }
 
+/// How often a micro-batch ends, simulated, where that is not what the slowest part says. Replicas
+/// that are behind different links share the messages out; stalls make it rarer.
+std::string reached_text(const PlanView& view) {
+  constexpr double kSame = 0.005;
+  const plan::Plan& plan = view.plan;
+  if (!(plan.prediction.throughput_samples_per_s > 0)) return "";
+  const double slowest_ns = view.bottleneck.time_ns;
+  const double reached_ns =
+      static_cast<double>(plan.micro_batch_size) * 1e9 / plan.prediction.throughput_samples_per_s;
+  if (std::fabs(reached_ns - slowest_ns) <= kSame * slowest_ns) return "";
+  const bool is_shared = view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns < slowest_ns;
+  return fmt::format("{}; simulated, one ends every {}",
+                     is_shared ? " if one link carried all of it" : "", duration_text(reached_ns));
+}
+
 std::string slowest_part(const PlanView& view) {
   if (!(view.bottleneck.time_ns > 0)) return "";
   const plan::Plan& plan = view.plan;
-  std::string text = fmt::format("slowest part: {}, {} per micro-batch", view.bottleneck_name(),
-                                 duration_text(view.bottleneck.time_ns));
-  // Replicas that are behind different links share the messages out.
-  const double reached_ns = plan.prediction.throughput_samples_per_s > 0
-                                ? static_cast<double>(plan.micro_batch_size) * 1e9 /
-                                      plan.prediction.throughput_samples_per_s
-                                : 0;
-  if (view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns > 0 &&
-      reached_ns < 0.999 * view.bottleneck.time_ns)
-    text += ", if one link carried all of it";
+  std::string text = fmt::format("slowest part: {}, {} per micro-batch{}", view.bottleneck_name(),
+                                 duration_text(view.bottleneck.time_ns), reached_text(view));
   const auto priced = static_cast<double>(plan.prediction.bottleneck_ns);
   if (priced > 0 && std::fabs(priced - view.bottleneck.time_ns) > 0.02 * view.bottleneck.time_ns) {
     text += fmt::format(" as it runs\n  cost model {} prices the slowest part at {}",
