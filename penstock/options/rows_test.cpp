@@ -112,7 +112,7 @@ TEST(Rows, SayWhatIsUsual) {
   EXPECT_EQ(usual_of("--grey", StreamRequest{}), "");
   EXPECT_EQ(usual_of("--concurrency", ProfileRequest{}), std::to_string(usual_concurrency()));
   EXPECT_EQ(usual_of("--precision", ProfileRequest{}), "float32");
-  EXPECT_EQ(usual_of("--sync", SearchRequest{}), "ordered");
+  EXPECT_EQ(usual_of("--sync", SearchRequest{}), "auto");
   EXPECT_EQ(usual_of("--recompute", SearchRequest{}), "auto");
 }
 

@@ -61,6 +61,12 @@ void prefer_ordered(const SyncSearch& by, Plan& plan) {
       return;
     }
     ordered.explanation = std::move(plan.explanation);
+    for (plan::Alternative& row : ordered.explanation.alternatives) {
+      if (row.strategy != ordered.strategy) continue;
+      std::string note = std::move(row.note);
+      row = alternative_of(ordered, row.strategy);
+      row.note = std::move(note);
+    }
   }
   plan = std::move(ordered);
 }

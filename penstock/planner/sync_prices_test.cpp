@@ -36,7 +36,7 @@ TEST(SyncPrices, AutoTakesAnotherMethodOnlyWhereItIsFaster) {
   // hierarchical W.
   const plan::Plan hierarchical = summed_by(two_servers(), "auto");
   EXPECT_EQ(hierarchical.sync, plan::GradientSync::Hierarchical);
-  EXPECT_THAT(hierarchical.explanation.notes, Contains(HasSubstr("inside each machine first")));
+  EXPECT_THAT(hierarchical.explanation.notes, Contains(HasSubstr("added by hierarchical")));
   const plan::Plan ring = summed_by(two_servers(), "ring");
   EXPECT_GT(hierarchical.prediction.throughput_samples_per_s,
             ring.prediction.throughput_samples_per_s);
@@ -47,7 +47,7 @@ TEST(SyncPrices, AutoTakesAnotherMethodOnlyWhereItIsFaster) {
   alone.levels.insert(alone.levels.begin(), {.name = "machine", .machine = true});
   const plan::Plan around = summed_by(alone, "auto");
   EXPECT_EQ(around.sync, plan::GradientSync::Ring);
-  EXPECT_THAT(around.explanation.notes, Contains(HasSubstr("around a ring")));
+  EXPECT_THAT(around.explanation.notes, Contains(HasSubstr("added by ring")));
 }
 
 TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {

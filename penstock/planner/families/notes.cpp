@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "penstock/plan/shared_weights.h"
-#include "penstock/plan/sum_wait.h"
 #include "penstock/plan/weight_rules.h"
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -66,14 +65,17 @@ std::string slowest_part(const Context& context, const Plan& plan) {
                      layer_range(stage.layers), format_duration(plan.prediction.bottleneck_ns));
 }
 
-// The share of a replicated stage's time that sums of gradients take, waiting and processor time.
-double sync_share(const Plan& plan, const Stage& stage) {
-  const double computing = static_cast<double>(ceil_div(plan.micro_batches, stage.replicas)) *
-                           static_cast<double>(stage.work_ns());
-  const auto waiting =
-      static_cast<double>(saturating_add(sum_wait_ns(plan, stage), sum_processor_ns(stage)));
-  const double all = computing + waiting + static_cast<double>(stage.step_ns);
-  return all > 0 ? waiting / all : 0;
+// The share of the time of data parallelism that is neither computing nor stepping: sums of
+// gradients, and the weights that sharing replicas send each other.
+double sync_share(const Plan& plan) {
+  const Stage& stage = plan.stages[0];
+  const double working = static_cast<double>(ceil_div(plan.micro_batches, stage.replicas)) *
+                             static_cast<double>(stage.work_ns()) +
+                         static_cast<double>(stage.step_ns);
+  const double rate = plan.prediction.throughput_samples_per_s;
+  const double samples = static_cast<double>(std::max<int64_t>(plan.micro_batch_size, 1)) *
+                         static_cast<double>(plan.micro_batches);
+  return rate > 0 ? std::max(0.0, 1 - working * rate / (1e9 * samples)) : 0;
 }
 
 // Long runs of equal stages by their number.
@@ -128,7 +130,7 @@ std::string_view own_weakness(Strategy strategy, const Plan& winner) {
 std::string weakness(Strategy strategy, const Plan* plan, const Plan& winner) {
   if (strategy == Strategy::DataParallel && plan != nullptr && plan->num_workers() > 1) {
     return fmt::format("{:.0f} % of its time is gradient synchronisation",
-                       100 * sync_share(*plan, plan->stages[0]));
+                       100 * sync_share(*plan));
   }
   if (const std::string_view text = own_weakness(strategy, winner); !text.empty())
     return std::string(text);
@@ -181,7 +183,7 @@ std::string winning_reason(const Context& context, const Plan& winner, bool fast
   if (winner.strategy == Strategy::DataParallel) {
     return fmt::format("{}{:.0f} % of its time is gradient synchronisation.",
                        fastest ? "Plain data parallelism is best: " : "",
-                       100 * sync_share(winner, winner.stages[0]));
+                       100 * sync_share(winner));
   }
   return slowest_part(context, winner);
 }
@@ -240,7 +242,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
   if (plan.stages.size() == 1 && plan.num_workers() > 1) {
     notes.push_back(
         fmt::format("Data parallelism: {:.0f} % of its time is gradient synchronisation.",
-                    100 * sync_share(plan, plan.stages[0])));
+                    100 * sync_share(plan)));
   }
   if (context.guesses_split && traits(plan.strategy).splits_backward) {
     notes.push_back(
