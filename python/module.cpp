@@ -134,7 +134,7 @@ class PythonJob {
   static std::shared_ptr<PythonJob> join(const std::string& fabric) {
     const net::FabricKind kind = net::parse_fabric(fabric);
     std::atomic<bool> stop{false};
-    std::unique_ptr<job::Job> job = interruptibly(stop, [&stop] {
+    std::unique_ptr<job::Job> job = interruptibly(stop, [&stop, kind] {
       return job::Job::join(
           {.command = "a program in Python",
            .fabric = kind,

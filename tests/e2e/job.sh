@@ -35,8 +35,8 @@ same_job() {
 servers=0 micro_batches=4 more=
 same_job 2 gpipe 2
 same_job 3 1f1b-flush 3 --clip-norm 1
-same_job 2 dp 4
-same_job 4 chimera 4
+same_job 2 dp 4 --sync ordered
+same_job 4 chimera 4 --sync ordered
 same_job 2 2bw 2
 same_job 2 zb-v 2 --epochs 2
 
@@ -54,8 +54,8 @@ same_job 2 chimera 4 --sync summation
 servers=0
 # Optimiser state that the replicas share out: the same weights, and all of it in checkpoints.
 more=--shard-optimizer
-same_job 2 dp 2 --optimizer adam
-same_job 2 dp 4 --momentum 0.9 --clip-norm 0.5
+same_job 2 dp 2 --optimizer adam --sync ordered
+same_job 2 dp 4 --momentum 0.9 --clip-norm 0.5 --sync ordered
 same_job 2 chimera 4 --optimizer adamw --sync hierarchical
 micro_batches=3
 same_job 3 dp 3 --optimizer adam --sync summation --sync-precision bfloat16
@@ -281,7 +281,7 @@ wait_within 30 $launcher
 grep -q '"interrupted":true' launch.out || fail "a stopped server: $(head -c 300 launch.out)"
 
 # Servers that have nothing to do are named.
-run 0 launch -n 2 --servers 1 -- train $common --strategy dp --json
+run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync ordered --json
 grep -q 'warning: the job.s server has nothing to do: --sync ordered' err ||
   fail "an idle server: $(cat err)"
 run 0 launch -n 2 --servers 2 -- train $common --strategy gpipe --workers 2 --sync summation --json
@@ -324,7 +324,7 @@ useless --staleness 'the plan has no replicas' $serial --staleness 2
 useless --sync-precision 'the plan has no replicas' launch -n 2 -- train $common \
   --strategy gpipe --sync-precision bfloat16
 useless --staleness "the plan's replicas wait for each other (--sync ordered)" \
-  launch -n 2 -- train $common --strategy dp --staleness 2
+  launch -n 2 -- train $common --strategy dp --sync ordered --staleness 2
 run 0 launch -n 2 -- train $common --strategy dp --silence 5 --patience 20 --fabric tcp
 grep '^warning: .* has no effect' err && fail "options that have an effect: $(cat err)"
 
