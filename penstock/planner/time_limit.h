@@ -10,14 +10,14 @@
 #include <chrono>
 #include <optional>
 
-#include "penstock/util/error.h"
+#include "penstock/planner/search_ended.h"
 
 namespace penstock::planner {
 
 /// The time is over before there was an answer. Never leaves make_plan().
-class OutOfTime : public Error {
+class OutOfTime : public SearchEnded {
  public:
-  OutOfTime() : Error("the time limit was reached") {}
+  OutOfTime() : SearchEnded("the time limit was reached") {}
 };
 
 /// Immutable, so thread-safe. Without a limit the clock is not read.

@@ -93,6 +93,7 @@ Tried tried(const Context& context, Candidate candidate) {
 PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   const std::vector<FoundSplit> splits = finder_.best_over_links(family);
   if (splits.empty() && context_.time.is_over()) throw OutOfTime();
+  if (splits.empty() && finder_.short_of_memory().count(family.strategy) > 0) throw OutOfMemory();
   if (splits.empty()) {
     return {std::nullopt, wants_least_memory ? why_nothing_fits(context_, finder_, family)
                                              : does_not_fit(context_, family.strategy)};
@@ -123,6 +124,9 @@ const PlanResult& Families::standard(Strategy strategy) {
       entry->second = make(strategy);
     } catch (const ConfigError& error) {
       entry->second = {std::nullopt, error.what()};
+    } catch (const OutOfMemory&) {
+      finder_.note_short_of_memory(strategy);
+      entry->second = {std::nullopt, std::string(kNotInMemory)};
     } catch (const OutOfTime&) {
       entry->second = {std::nullopt, std::string(kNotInTime)};
     }
@@ -174,7 +178,8 @@ class Families::Choice {
                  : faster_than_;
   }
 
-  // False when time is over. Throws OutOfTime when that is so before there is any.
+  // False when a limit of the search is met. Throws SearchEnded when that is so before there is
+  // any.
   bool offer(const Candidate& candidate) {
     try {
       context_.time.check();
@@ -190,7 +195,7 @@ class Families::Choice {
       }
     } catch (const ConfigError& error) {  // the kind cannot run this split
       refused_.add(error);
-    } catch (const OutOfTime&) {
+    } catch (const SearchEnded&) {
       if (!best_) throw;
       return false;
     }
@@ -256,7 +261,9 @@ std::optional<Plan> Families::faster_synchronous(Strategy strategy, double sampl
     if (result.plan && result.plan->prediction.throughput_samples_per_s > samples_per_s)
       return std::move(result.plan);
   } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
-  } catch (const OutOfTime&) {    // what is not known in time is not picked
+  } catch (const OutOfMemory&) {  // nor what is not known within the memory
+    finder_.note_short_of_memory(strategy);
+  } catch (const OutOfTime&) {  // what is not known in time is not picked
   }
   return std::nullopt;
 }
