@@ -33,6 +33,10 @@ class TimeLimit {
 
   bool exists() const { return end_.has_value(); }
   bool is_over() const { return end_ && Clock::now() >= *end_; }
+  /// For what has to be done after it: whether it has been over for so long.
+  bool is_over_by(std::chrono::nanoseconds length) const {
+    return end_ && Clock::now() >= *end_ + length;
+  }
   /// Throws OutOfTime when it is over.
   void check() const {
     if (is_over()) throw OutOfTime();

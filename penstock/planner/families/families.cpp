@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/hybrid.h"
@@ -32,8 +33,20 @@ Family family_of(Strategy strategy) {
 // More than this in one step takes too long to simulate.
 constexpr int64_t kMostActionsPerStep = 250'000;
 
+// Pricing what a search found may end so much after it.
+constexpr std::chrono::seconds kForPricing{1};
+
 bool is_large(const Plan& plan) {
   return plan.shares_workers() && simulate::actions_per_step(plan) > kMostActionsPerStep;
+}
+
+// Orders that are made for the costs take long where a step has many actions, and all ranks have to
+// make the same: that cannot be cut short. Throws OutOfTime where it would end too late.
+void check_time_for_orders(const Context& context, const Plan& plan) {
+  if (!context.time.exists() || !traits(plan.strategy).takes_keep) return;
+  constexpr std::chrono::nanoseconds kPerAction{15'000};
+  if (simulate::actions_per_step(plan) * kPerAction > context.time.left() + kForPricing)
+    throw OutOfTime();
 }
 
 // Of the worker that needs most.
@@ -68,6 +81,7 @@ Tried tried(const Context& context, Candidate candidate) {
       candidate.micro_batches = shorter;
       continue;
     }
+    check_time_for_orders(context, priced.plan);
     predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
     if (shard_where_needed(context, candidate.split, priced.plan))
       predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
@@ -100,6 +114,7 @@ PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   }
   PlanResult best;
   for (const FoundSplit& found : splits) {
+    if (best.plan && context_.time.is_over_by(kForPricing)) break;
     Plan plan = price(context_, found.split, found.micro_batches);
     plan.explanation.optimality_gap = found.optimality_gap;
     std::string reason = over_limit(context_, found.split, plan);
