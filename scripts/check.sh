@@ -20,7 +20,7 @@ and how long it took. Exit code 1 if a part failed, 0 otherwise, 2 for a wrong o
   core-clang  the torch-free part by clang, warnings are errors, and its tests
   asan        everything with address and undefined-behaviour sanitizers, and its tests
   tsan        everything with the thread sanitizer, and its unit tests
-  fuzz        each parser under libFuzzer
+  fuzz        each parser, and the planner, under libFuzzer
 
   --only, --skip    which parts; default: all
   --fuzz-seconds N  seconds per fuzz target (default 60)

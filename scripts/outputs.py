@@ -8,8 +8,9 @@ In a block of a document that follows the line
     <!-- printed by scripts/outputs.py -->
 
 a line that begins with `$ ` is a command, and the lines behind it are what it prints. A line `...`
-stands for lines that are left out, and `...` at the end of one for the rest of it. `# exit code 1` behind a command says how it ends, if not with
-0. The blocks of a document run one after the other in one empty folder beside `examples`.
+stands for lines that are left out, and `...` at the end of one for the rest of it. `# exit code 1`
+behind a command says how it ends, if not with 0. The blocks of a document run one after the other
+in one empty folder beside `examples`.
 
 Without --check, lines of the same form take the place of those that differ: the numbers change, the
 words stay. What has no such line is named, and is to be written by hand. Exit code 1: something
@@ -141,7 +142,8 @@ def look_at(document, program, check):
                 elif check:
                     new = shown
                     troubles.append(f"{place}: the program prints something else")
-                    troubles.extend(difflib.unified_diff(shown, lines, "shown", "printed", "", "", 1))
+                    troubles.extend(
+                        difflib.unified_diff(shown, lines, "shown", "printed", "", "", 1, ""))
                 else:
                     new, lost = renewed(lines, shown)
                     troubles.extend(f"{place}: no line like: {line}" for line in lost)

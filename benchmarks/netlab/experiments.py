@@ -48,8 +48,8 @@ class Method:
         return [(n, k) for n in hosts for k in counts]
 
 
-# Measured as soon as the binary has them, see Bench.has_method(). Without an option `train` takes the
-# fastest of them by prediction.
+# Measured as soon as the binary has them, see Bench.has_method(). Without an option `train` takes
+# the fastest of them by prediction.
 METHODS = {
     method.name: method
     for method in (

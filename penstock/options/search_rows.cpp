@@ -100,6 +100,11 @@ std::vector<SearchRow> search_run_rows() {
            "--time-limit", [](OfSearch& r) -> Slot { return &r.time_limit; },
            "End the search after this time with the best plan found and its gap, e.g. 1min; 0: "
            "search to the end. Pricing may take 2 s more, --what-if as long again"),
+       row<OfSearch>(
+           "--memory-budget", [](OfSearch& r) -> Slot { return &r.memory_budget; },
+           "Memory of this process that the search may take, beside 200 MB for simulations, e.g. "
+           "4GiB; 0: no limit (that of the workers is --memory-limit). Where it is met, the best "
+           "plan found, its gap and the strategies cut short"),
        row<&OfSearch::plan, &Options::global_norm>(
            "--norm", "Wait for the global gradient norm before each step (for clipping)")});
 }

@@ -1,6 +1,7 @@
 // The method of adding gradients that makes the fastest plan. Internal to the planner.
 //
-//   const PlanResult best = plan_with_any_sync(cluster, options, {.search = search, .price = price});
+//   const PlanResult best = plan_with_any_sync(cluster, options, {.search = search, .price =
+//   price});
 #pragma once
 
 #include <functional>

@@ -11,6 +11,7 @@
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/cost/memory_model.h"
 #include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/memory_budget.h"
 #include "penstock/planner/time_limit.h"
 
 namespace penstock::planner {
@@ -33,6 +34,7 @@ struct PartitionProblem {
   /// Some partition is expected to have a bottleneck no larger; 0: not known.
   double expected_ns = 0;
   TimeLimit time = {};
+  MemoryBudget* budget = nullptr;  ///< of what the search stores; null: none
 
   /// As CostModel::cut_ns().
   double cut_ns(int64_t bytes, int level) const {

@@ -17,6 +17,9 @@ namespace penstock::planner {
 /// Whether something is done: nowhere, where the planner finds it useful, everywhere.
 enum class Choice : uint8_t { Never, Auto, Always };
 
+/// Of the planner itself, not of a worker.
+inline constexpr int64_t kUsualMemoryBudget = int64_t{1} << 30;
+
 struct PlanOptions {
   /// Nothing ("auto") takes the partitioner's own choice (1f1b, or dp / serial when a single stage
   /// is best; 1f1b-flush under weights "flush") and, under the "penstock" cost model, replaces it
@@ -71,6 +74,9 @@ struct PlanOptions {
   /// (Plan::optimality_gap says how far it may be from the optimum). 0: none; then nothing depends
   /// on a clock.
   std::chrono::nanoseconds time_limit{0};
+  /// What the planner's own stores may take, beside what one simulation takes (150 MB at most). It
+  /// ends with the best plan found within, and says which kinds were cut short. 0: no limit.
+  int64_t memory_budget_bytes = kUsualMemoryBudget;
 };
 
 /// What the commands take unless told otherwise.

@@ -135,6 +135,11 @@ std::string flushed_hint(Families& families, const PlanOptions& options) {
   return "; a plan with the strategy 1f1b-flush, which keeps one version of the weights, would fit";
 }
 
+void throw_if_ended(const PlanResult& result) {
+  if (result.reason == kNotInTime) throw OutOfTime();
+  if (result.reason == kNotInMemory) throw OutOfMemory();
+}
+
 // Hybrid parallelism has no schedule of its own.
 PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
   if (options.straight)
@@ -146,7 +151,7 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
                     to_string(*options.weights)));
   }
   PlanResult result = families.standard(Strategy::Hybrid);
-  if (result.reason == kNotInTime) throw OutOfTime();
+  throw_if_ended(result);
   if (result.plan)
     result.plan->explanation.notes.push_back(
         "Hybrid parallelism: its schedule is 1f1b-flush with one micro-batch per replica and "
@@ -159,7 +164,7 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   const Family family = requested_family(options);
   if (options.strategy && traits(*options.strategy).split_by_simulation) {
     PlanResult result = families.standard(*options.strategy);
-    if (result.reason == kNotInTime) throw OutOfTime();
+    throw_if_ended(result);
     // Workers with one stage: the minimum required is known.
     if (!result.plan && families.limited() && !traits(*options.strategy).is_chunked()) {
       PlanResult known = families.plan(family, true);
@@ -186,7 +191,7 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   PlanResult other;
   try {
     other = families.plan(counting, false);
-  } catch (const OutOfTime&) {
+  } catch (const SearchEnded&) {
     if (!result.plan) throw;
     return result;
   }
@@ -271,6 +276,35 @@ std::string time_text(const PlanOptions& options) {
   return format_duration(std::chrono::nanoseconds(options.time_limit).count());
 }
 
+std::string memory_text(const PlanOptions& options) {
+  return format_bytes(options.memory_budget_bytes);
+}
+
+std::string none_found(const std::string& within, std::string_view more) {
+  return fmt::format("none was found within {}; that does not mean that there is none: {}", within,
+                     more);
+}
+
+// The limits that the search met.
+std::vector<std::string> notes_on_limits(const Context& context, const SplitFinder& finder) {
+  std::vector<std::string> notes;
+  if (finder.out_of_time() || context.time.is_over()) {
+    notes.push_back(
+        fmt::format("The search ended at its time limit, {}: a longer one may find a faster plan.",
+                    time_text(context.options)));
+  }
+  if (finder.short_of_memory().empty()) return notes;
+  const std::vector<Strategy> kinds(finder.short_of_memory().begin(),
+                                    finder.short_of_memory().end());
+  notes.push_back(fmt::format(
+      "The search met its memory budget, {}, and was cut short for {}: a larger budget may find a "
+      "faster plan.",
+      memory_text(context.options), plan::names_of(kinds)));
+  return notes;
+}
+
+PlanResult make_plan_in(const Context& context, SplitFinder& finder, bool keeps_to_flush);
+
 PlanResult make_plan_within(const profile::Profile& profile, const cluster::Cluster& cluster,
                             PlanOptions options, TimeLimit time) {
   const bool keeps_to_flush =
@@ -278,18 +312,22 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   if (keeps_to_flush) options.weights = WeightPolicy::Flush;
   check_schedule_options(options);
   const Context context(profile, cluster, options, time.share(kShareOfSearching));
-  SplitFinder finder(context);
-  Families families(context, finder);
-  PlanResult result;
   try {
-    result = requested_plan(families, options);
-  } catch (const OutOfTime&) {
-    result.reason = fmt::format(
-        "none was found within {}; that does not mean that there is none: a longer time limit "
-        "gives "
-        "the search more time",
-        time_text(options));
+    SplitFinder finder(context);
+    return make_plan_in(context, finder, keeps_to_flush);
+  } catch (const OutOfMemory&) {
+    return {std::nullopt, none_found("a memory budget of " + memory_text(options),
+                                     "a larger one gives the search more memory")};
+  } catch (const SearchEnded&) {
+    return {std::nullopt,
+            none_found(time_text(options), "a longer time limit gives the search more time")};
   }
+}
+
+PlanResult make_plan_in(const Context& context, SplitFinder& finder, bool keeps_to_flush) {
+  const PlanOptions& options = context.options;
+  Families families(context, finder);
+  PlanResult result = requested_plan(families, options);
   if (!result.plan) return result;
   if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
@@ -301,12 +339,8 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   if (keeps_to_flush)
     plan.explanation.notes.push_back(
         "Layers share weights: only strategies that flush keep the copies equal.");
-  if (finder.out_of_time() || context.time.is_over()) {
-    plan.explanation.notes.push_back(
-        fmt::format("The search ended at its time limit, {}: a longer one may find a faster "
-                    "plan.",
-                    time_text(options)));
-  }
+  for (std::string& note : notes_on_limits(context, finder))
+    plan.explanation.notes.push_back(std::move(note));
   std::vector<FamilyRow> rows =
       families.rows(options.compare ? plan::training_strategies() : short_list(), plan);
   explain_rows(context, families, plan, rows);

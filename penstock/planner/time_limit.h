@@ -10,14 +10,14 @@
 #include <chrono>
 #include <optional>
 
-#include "penstock/util/error.h"
+#include "penstock/planner/search_ended.h"
 
 namespace penstock::planner {
 
 /// The time is over before there was an answer. Never leaves make_plan().
-class OutOfTime : public Error {
+class OutOfTime : public SearchEnded {
  public:
-  OutOfTime() : Error("the time limit was reached") {}
+  OutOfTime() : SearchEnded("the time limit was reached") {}
 };
 
 /// Immutable, so thread-safe. Without a limit the clock is not read.
@@ -33,6 +33,10 @@ class TimeLimit {
 
   bool exists() const { return end_.has_value(); }
   bool is_over() const { return end_ && Clock::now() >= *end_; }
+  /// For what has to be done after it: whether it has been over for so long.
+  bool is_over_by(std::chrono::nanoseconds length) const {
+    return end_ && Clock::now() >= *end_ + length;
+  }
   /// Throws OutOfTime when it is over.
   void check() const {
     if (is_over()) throw OutOfTime();

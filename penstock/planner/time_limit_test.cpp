@@ -68,6 +68,9 @@ TEST(TimeLimit, IsOverAfterItsTime) {
   }
   EXPECT_THROW(limit.check(), OutOfTime);
   EXPECT_EQ(limit.left().count(), 0);
+  EXPECT_FALSE(limit.is_over_by(std::chrono::hours(1)));
+  EXPECT_TRUE(limit.is_over_by(milliseconds(0)));
+  EXPECT_FALSE(TimeLimit().is_over_by(milliseconds(0)));
   const TimeLimit hour(std::chrono::hours(1));
   EXPECT_FALSE(hour.is_over());
   EXPECT_LE(hour.share(0.5).left(), std::chrono::minutes(30));

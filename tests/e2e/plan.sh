@@ -171,6 +171,9 @@ refused 'slack must lie between 0 and' $plan --strategy eager-1f1b --slack -1
 refused 'expected gradient groups' $plan --gradient-groups -1
 refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1
 refused '--time-limit' $plan --time-limit soon
+refused '--memory-budget' $plan --memory-budget much
+run 1 $plan --memory-budget 100
+grep -q 'none was found within a memory budget of 100 B' err || fail "no budget: $(cat err)"
 refused 'expected two files' $plan --html same -o same
 refused 'expected two files' $plan --html same -o ./same
 refused 'expected two files' $plan --html other/../same -o "$(pwd -P)/same"
@@ -206,7 +209,7 @@ if [ -e "$(dirname "$PENSTOCK")/penstock-train" ]; then
 fi
 run 0 plan --help
 for option in --cost-model --sync --sync-precision --recompute --optimizer --mini-batch \
-  --compare --what-if --price --html --time-limit; do
+  --compare --what-if --price --html --time-limit --memory-budget; do
   grep -qF -- "$option" out || fail "the help lacks $option"
 done
 finish

@@ -209,6 +209,8 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
       static_cast<double>(model::num_states({.kind = arguments.search.optimizer}));
   plan.memory_limit_bytes = memory_limit_of(arguments);
   plan.time_limit = time_limit_of(arguments.search.time_limit);
+  plan.memory_budget_bytes =
+      parse_option("--memory-budget", arguments.search.memory_budget, parse_bytes);
   return plan;
 }
 

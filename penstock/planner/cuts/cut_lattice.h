@@ -45,6 +45,11 @@ class CutLattice {
 
   /// How many downsets there are, rounded; infinite when that is not a number.
   double count() const { return nodes_.front().count; }
+  /// What it holds, and what building it takes.
+  int64_t bytes() const {
+    constexpr size_t kWhileBuilt = 4;
+    return static_cast<int64_t>(kWhileBuilt * nodes_.capacity() * sizeof(Node));
+  }
 
   /// Adds the downsets that pass the filter to `sets`; false when it gave up, after adding some of
   /// them. The empty and the full set count as any other. Deterministic. O(steps).

@@ -65,6 +65,31 @@ DepthIntervals equal_cells(int64_t total_ns, int64_t count) {
 
 }  // namespace
 
+SearchLimits SearchLimits::within(int64_t memory_budget_bytes) {
+  SearchLimits limits;
+  if (memory_budget_bytes <= 0) return limits;
+  // By what searches of models with some thousand layers take, with room to spare.
+  constexpr int64_t kPerState = 50'000;
+  constexpr int64_t kPerNode = 1'000;
+  constexpr int64_t kFewest = 16;
+  const auto shrink = [&](int64_t& limit, int64_t each) {
+    const int64_t affordable = std::max(memory_budget_bytes / each, kFewest);
+    limits.are_lowered = limits.are_lowered || affordable < limit;
+    limit = std::min(limit, affordable);
+  };
+  shrink(limits.all_states, kPerState);
+  // A search with a larger budget has these behind it, too.
+  for (auto size = kFewCuts.rbegin(); size != kFewCuts.rend(); ++size) {
+    if (memory_budget_bytes / (2 * kPerState) >= limits.selected_states) break;
+    limits.are_lowered = true;
+    limits.selected_states = *size;
+  }
+  shrink(limits.exact_states, kPerState);
+  shrink(limits.lattice_nodes, kPerNode);
+  limits.bytes = std::min(limits.bytes, memory_budget_bytes / 16);
+  return limits;
+}
+
 CutSpace::CutSpace(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers,
                    const SearchLimits& limits)
     : graph_(graph), layers_(layers), limits_(limits) {
@@ -90,6 +115,16 @@ CutSpace::CutSpace(const graph::ModelGraph& graph, const std::vector<PlannedLaye
     offer(least_cut_order(graph, layers));
   }
   if (!complete_) states_ = states_of(selection(limits.selected_states));
+}
+
+int64_t CutSpace::bytes() const {
+  constexpr int64_t kLists = 4;  // while one is made
+  const auto layers = static_cast<int64_t>(layers_.size());
+  const auto list =
+      static_cast<int64_t>(affordable(limits_.exact_states)) * ((layers + 63) / 64 * 8);
+  const int64_t orders = static_cast<int64_t>(orders_.size() * sizeof(int)) * layers;
+  return CutStates::bytes_of(states_->size(), layers) + kLists * list + orders +
+         (lattice_ ? lattice_->bytes() : 0);
 }
 
 std::optional<double> CutSpace::num_downsets() const {

@@ -7,6 +7,7 @@
 //       [&](const CutStates& states) { return PartitionProblem{.states = states, ...}; });
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,9 @@
 
 namespace penstock::planner {
 
+/// Selections of so many cuts are searched first where time or memory is short.
+inline constexpr std::array<int64_t, 3> kFewCuts{32, 128, 512};
+
 /// What bounds time and memory; none of it is a clock, so results are reproducible.
 struct SearchLimits {
   /// A model with at most that many downsets is searched with all of them.
@@ -28,6 +32,11 @@ struct SearchLimits {
   int64_t lattice_nodes = 500'000;  ///< of the diagram that lists them
   int64_t bytes = 64'000'000;       ///< of one list of downsets
   int rounds = 3;                   ///< selections made around the best partition found so far
+  bool are_lowered = false;         ///< because the budget is small
+
+  /// Those of a search whose stores may take so many bytes; less where the budget is small. 0: no
+  /// budget.
+  static SearchLimits within(int64_t memory_budget_bytes);
 };
 
 class CutSpace {
@@ -44,6 +53,8 @@ class CutSpace {
   /// All downsets if complete(), otherwise a selection.
   const std::shared_ptr<const CutStates>& states() const { return states_; }
   bool complete() const { return complete_; }
+  /// What it holds, and what one list() may take.
+  int64_t bytes() const;
   /// How many downsets the model has; rounded when there are many, nothing when that is unknown.
   std::optional<double> num_downsets() const;
 

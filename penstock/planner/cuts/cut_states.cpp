@@ -167,6 +167,13 @@ CutStates::CutStates(const graph::ModelGraph& graph, const std::vector<PlannedLa
   index();
 }
 
+int64_t CutStates::bytes_of(int64_t states, int64_t layers) {
+  constexpr auto kEach = static_cast<int64_t>(sizeof(LayerSums) + sizeof(int64_t)) +
+                         3 * static_cast<int64_t>(sizeof(int32_t));
+  constexpr int64_t kCopies = 4;  // vectors grow by doubling, and are copied to be sorted
+  return saturating_mul(kCopies * states, kEach + (layers + 63) / 64 * 8);
+}
+
 void CutStates::append(const CutCursor& cursor) {
   bits_.insert(bits_.end(), cursor.bits().begin(), cursor.bits().end());
   counts_.push_back(cursor.count());

@@ -73,6 +73,10 @@ class CutStates {
   int size() const { return static_cast<int>(sums_.size()); }
   int full() const { return size() - 1; }
   int num_layers() const { return num_layers_; }
+  /// Layers in a state.
+  int count(int state) const { return counts_[static_cast<size_t>(state)]; }
+  /// What that many states of so many layers take at most, also while they are made.
+  static int64_t bytes_of(int64_t states, int64_t layers);
   /// Whether state `small` is a proper subset of state `large`.
   bool nested(int small, int large) const;
   bool contains(int state, LayerId layer) const {

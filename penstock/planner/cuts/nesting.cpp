@@ -26,31 +26,50 @@ void for_each(std::span<const uint64_t> set, const Function& function) {
 
 }  // namespace
 
-Nesting::Nesting(const CutStates& states)
+int64_t Nesting::bytes_of(int64_t states, int64_t classes) {
+  const int64_t words_of_classes = (classes + 63) / 64;
+  constexpr int64_t kSetsOfClasses = 2;
+  return 8 * (classes * (states / 64 + 1) + kSetsOfClasses * classes * words_of_classes) +
+         2 * static_cast<int64_t>(sizeof(std::vector<int32_t>)) * states;
+}
+
+int64_t Nesting::bytes() const {
+  size_t items = 0;
+  for (const auto* lists : {&last_layers_, &missing_layers_}) {
+    for (const std::vector<int32_t>& list : *lists) items += list.capacity();
+  }
+  return static_cast<int64_t>(8 * words_ * with_layer_.size() + sizeof(int32_t) * items +
+                              2 * sizeof(std::vector<int32_t>) * last_layers_.size());
+}
+
+Nesting::Nesting(const CutStates& states, const TimeLimit& time)
     : words_(static_cast<size_t>(states.size()) / 64 + 1), size_(states.size()) {
   const auto num_layers = static_cast<size_t>(states.num_classes());
   with_layer_.assign(num_layers, StateSet(words_));
   for (int state = 0; state < size_; ++state) {
+    time.check();
     for_each(states.classes(state),
              [&](size_t layer) { add(with_layer_[layer], static_cast<size_t>(state)); });
   }
-  const std::vector<LayerSet> to = always_with(states);
+  const std::vector<LayerSet> to = always_with(states, time);
   std::vector<LayerSet> from(num_layers, LayerSet((num_layers + 63) / 64));
   for (size_t layer = 0; layer < num_layers; ++layer) {
     for_each(to[layer], [&](size_t other) { add(from[other], layer); });
   }
-  find_generators(states, to, from);
+  find_generators(states, to, from, time);
 }
 
 // The intersection of all states with a layer, per layer. A state adds nothing for the layers that
 // it shares with a subset of it.
-std::vector<Nesting::LayerSet> Nesting::always_with(const CutStates& states) {
+std::vector<Nesting::LayerSet> Nesting::always_with(const CutStates& states,
+                                                    const TimeLimit& time) {
   constexpr int kLookBack = 64;
   const auto num_layers = static_cast<size_t>(states.num_classes());
   LayerSet everything((num_layers + 63) / 64);
   for (size_t layer = 0; layer < num_layers; ++layer) add(everything, layer);
   std::vector<LayerSet> result(num_layers, everything);
   for (int state = 1; state < states.size(); ++state) {
+    time.check();
     const auto bits = states.classes(state);
     LayerSet left(bits.begin(), bits.end());
     size_t count = static_cast<size_t>(-1);
@@ -71,12 +90,13 @@ std::vector<Nesting::LayerSet> Nesting::always_with(const CutStates& states) {
 }
 
 void Nesting::find_generators(const CutStates& states, const std::vector<LayerSet>& to,
-                              const std::vector<LayerSet>& from) {
+                              const std::vector<LayerSet>& from, const TimeLimit& time) {
   const size_t num_layers = to.size();
   const size_t num_words = (num_layers + 63) / 64;
   last_layers_.resize(static_cast<size_t>(size_));
   missing_layers_.resize(static_cast<size_t>(size_));
   for (int state = 0; state < size_; ++state) {
+    time.check();
     const auto bits = states.classes(state);
     LayerSet inside(bits.begin(), bits.end());
     for (size_t w = num_words; w-- > 0;) {

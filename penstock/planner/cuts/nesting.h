@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/time_limit.h"
 
 namespace penstock::planner {
 
@@ -22,7 +23,13 @@ class Nesting {
  public:
   /// O((states + layers) * layers * branches / 64) as a rule, O(states * layers * layers / 64) at
   /// most.
-  explicit Nesting(const CutStates& states);
+  /// Throws OutOfTime.
+  explicit Nesting(const CutStates& states, const TimeLimit& time = {});
+  /// What that of so many states of so many classes takes at most while it is made; the lists of
+  /// layers are not counted.
+  static int64_t bytes_of(int64_t states, int64_t classes);
+  /// What it holds.
+  int64_t bytes() const;
 
   size_t num_words() const { return words_; }
   /// The states that properly contain a state.
@@ -33,11 +40,11 @@ class Nesting {
  private:
   using LayerSet = std::vector<uint64_t>;
 
-  static std::vector<LayerSet> always_with(const CutStates& states);
+  static std::vector<LayerSet> always_with(const CutStates& states, const TimeLimit& time);
   // `to[l]`: what is in every state with layer l. `from[l]`: the layers that are in no state
   // without l.
   void find_generators(const CutStates& states, const std::vector<LayerSet>& to,
-                       const std::vector<LayerSet>& from);
+                       const std::vector<LayerSet>& from, const TimeLimit& time);
 
   size_t words_ = 0;
   int size_ = 0;

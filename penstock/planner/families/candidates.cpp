@@ -238,15 +238,20 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
                              bool one_copy, double faster_than_ns) {
   const bool straight_alone = is_straight_alone(context, strategy, one_copy);
   Candidates candidates;
+  bool searched = false;  // the first search ends soon after the time, and has an answer
   for (const int64_t slack : slacks_of(context, strategy)) {
     const size_t first = candidates.list.size();
     for (Family family : families_to_search(context, strategy, slack, one_copy)) {
       for (const bool straight : {true, false}) {
         if (!straight && straight_alone) continue;
         family.straight = straight;
-        if (context.time.is_over() && !candidates.list.empty()) return candidates;
+        if (searched && context.time.is_over()) {
+          if (candidates.list.empty()) throw OutOfTime();
+          return candidates;
+        }
         if (straight && faster_than_ns > 0 && finder.least_straight_ns(family) >= faster_than_ns)
           continue;
+        searched = true;
         std::vector<FoundSplit> splits = finder.best_over_links(family);
         if (splits.empty()) candidates.reason = does_not_fit(context, strategy);
         for (FoundSplit& found : splits) {

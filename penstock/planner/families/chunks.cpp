@@ -205,6 +205,7 @@ ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Strate
       for (ChunkedSplit& split : cutter.splits()) result.splits.push_back(std::move(split));
     }
   }
+  if (finder.straight_short_of_memory()) finder.note_short_of_memory(strategy);
   if (result.splits.empty()) {
     result.reason = traits(strategy).placement == plan::Placement::Bidirectional
                         ? "it takes an even number of workers and as many layers"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/hybrid.h"
@@ -32,8 +33,20 @@ Family family_of(Strategy strategy) {
 // More than this in one step takes too long to simulate.
 constexpr int64_t kMostActionsPerStep = 250'000;
 
+// Pricing what a search found may end so much after it.
+constexpr std::chrono::seconds kForPricing{1};
+
 bool is_large(const Plan& plan) {
   return plan.shares_workers() && simulate::actions_per_step(plan) > kMostActionsPerStep;
+}
+
+// Orders that are made for the costs take long where a step has many actions, and all ranks have to
+// make the same: that cannot be cut short. Throws OutOfTime where it would end too late.
+void check_time_for_orders(const Context& context, const Plan& plan) {
+  if (!context.time.exists() || !traits(plan.strategy).takes_keep) return;
+  constexpr std::chrono::nanoseconds kPerAction{15'000};
+  if (simulate::actions_per_step(plan) * kPerAction > context.time.left() + kForPricing)
+    throw OutOfTime();
 }
 
 // Of the worker that needs most.
@@ -68,6 +81,7 @@ Tried tried(const Context& context, Candidate candidate) {
       candidate.micro_batches = shorter;
       continue;
     }
+    check_time_for_orders(context, priced.plan);
     predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
     if (shard_where_needed(context, candidate.split, priced.plan))
       predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
@@ -93,12 +107,14 @@ Tried tried(const Context& context, Candidate candidate) {
 PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   const std::vector<FoundSplit> splits = finder_.best_over_links(family);
   if (splits.empty() && context_.time.is_over()) throw OutOfTime();
+  if (splits.empty() && finder_.short_of_memory().count(family.strategy) > 0) throw OutOfMemory();
   if (splits.empty()) {
     return {std::nullopt, wants_least_memory ? why_nothing_fits(context_, finder_, family)
                                              : does_not_fit(context_, family.strategy)};
   }
   PlanResult best;
   for (const FoundSplit& found : splits) {
+    if (best.plan && context_.time.is_over_by(kForPricing)) break;
     Plan plan = price(context_, found.split, found.micro_batches);
     plan.explanation.optimality_gap = found.optimality_gap;
     std::string reason = over_limit(context_, found.split, plan);
@@ -123,6 +139,9 @@ const PlanResult& Families::standard(Strategy strategy) {
       entry->second = make(strategy);
     } catch (const ConfigError& error) {
       entry->second = {std::nullopt, error.what()};
+    } catch (const OutOfMemory&) {
+      finder_.note_short_of_memory(strategy);
+      entry->second = {std::nullopt, std::string(kNotInMemory)};
     } catch (const OutOfTime&) {
       entry->second = {std::nullopt, std::string(kNotInTime)};
     }
@@ -174,7 +193,8 @@ class Families::Choice {
                  : faster_than_;
   }
 
-  // False when time is over. Throws OutOfTime when that is so before there is any.
+  // False when a limit of the search is met. Throws SearchEnded when that is so before there is
+  // any.
   bool offer(const Candidate& candidate) {
     try {
       context_.time.check();
@@ -190,7 +210,7 @@ class Families::Choice {
       }
     } catch (const ConfigError& error) {  // the kind cannot run this split
       refused_.add(error);
-    } catch (const OutOfTime&) {
+    } catch (const SearchEnded&) {
       if (!best_) throw;
       return false;
     }
@@ -256,7 +276,9 @@ std::optional<Plan> Families::faster_synchronous(Strategy strategy, double sampl
     if (result.plan && result.plan->prediction.throughput_samples_per_s > samples_per_s)
       return std::move(result.plan);
   } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
-  } catch (const OutOfTime&) {    // what is not known in time is not picked
+  } catch (const OutOfMemory&) {  // nor what is not known within the memory
+    finder_.note_short_of_memory(strategy);
+  } catch (const OutOfTime&) {  // what is not known in time is not picked
   }
   return std::nullopt;
 }

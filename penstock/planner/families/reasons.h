@@ -13,6 +13,10 @@ namespace penstock::planner {
 inline constexpr std::string_view kNotInTime =
     "not planned within the time limit: a longer one gives the search more time";
 
+/// The same where they would have needed more memory.
+inline constexpr std::string_view kNotInMemory =
+    "not planned within the memory budget (a larger one gives the search more)";
+
 /// "no 1f1b plan for 4 workers fits into 1.00 GB per worker".
 std::string does_not_fit(const Context& context, plan::Strategy strategy);
 

@@ -73,7 +73,10 @@ void name_single_stage(Split& split) {
 }
 
 SplitFinder::SplitFinder(const Context& context)
-    : context_(context), space_(context.profile.graph, context.layers) {
+    : context_(context),
+      space_(context.profile.graph, context.layers, SearchLimits::within(context.budget->bytes())),
+      held_space_(context.budget.get()) {
+  held_space_.set(space_.bytes());
   steps_cost_time_ = std::any_of(
       context.layers.begin(), context.layers.end(),
       [](const PlannedLayer& layer) { return layer.step_ns > 0 || layer.accumulate_ns > 0; });
@@ -90,11 +93,16 @@ std::optional<FoundSplit> SplitFinder::best(const Family& family) {
     return FoundSplit{std::move(split), micro_batches, best.gap(), best.partition->bottleneck_ns,
                       *std::max_element(needs.begin(), needs.end())};
   };
-  if (const auto& best = best_partition_of(family, usual); best.partition) return found(best, 0);
+  const auto searched_best = [&](int64_t micro_batches) -> const BoundedPartition& {
+    const BoundedPartition& best = best_partition_of(family, micro_batches);
+    if (best.out_of_memory) note_short_of_memory(family.strategy);
+    return best;
+  };
+  if (const auto& best = searched_best(usual); best.partition) return found(best, 0);
   if (!may_shorten_steps(family)) return std::nullopt;
   for (int64_t shorter = (usual > 0 ? usual : context_.workers) / 2; shorter >= 1; shorter /= 2) {
-    if (const auto& best = best_partition_of(family, shorter); best.partition)
-      return found(best, shorter);
+    if (context_.time.is_over()) break;
+    if (const auto& best = searched_best(shorter); best.partition) return found(best, shorter);
   }
   return std::nullopt;
 }
@@ -138,10 +146,28 @@ BoundedPartition SplitFinder::searched(const ProblemOver& problem_over) {
   BoundedPartition best = best_partition(space_, [&](const CutStates& states) {
     PartitionProblem problem = problem_over(states);
     problem.time = time;
+    problem.budget = context_.budget.get();
     return problem;
   });
   out_of_time_ = out_of_time_ || best.out_of_time;
+  keep_ends_alone(best);
   return best;
+}
+
+// What was found is remembered, the cuts that were looked at are not.
+void SplitFinder::keep_ends_alone(BoundedPartition& best) const {
+  if (best.states == space_.states()) return;
+  if (!best.partition) {
+    best.states = space_.states();
+    return;
+  }
+  LayerSets sets(context_.profile.graph.num_layers());
+  for (const int end : best.partition->ends) sets.add(best.states->layers(end));
+  auto states = space_.states_of(sets);
+  // From the first on each holds the one before: they keep their order. State 0 is the empty set.
+  int number = 0;
+  for (int& end : best.partition->ends) end = ++number;
+  best.states = std::move(states);
 }
 
 double SplitFinder::least_straight_ns(Family family) {
@@ -155,6 +181,7 @@ std::optional<LeastSplit> SplitFinder::least(const Family& family) {
   const CutStates& states = *space_.states();
   PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
   problem.time = context_.time;
+  problem.budget = context_.budget.get();
   const auto least = least_memory(problem);
   if (!least) return std::nullopt;
   return LeastSplit{least->bytes, split_of(family, states, least->partition),
@@ -407,15 +434,17 @@ std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int l
                             .workers = stages,
                             .straight = true};
   });
-  if (!best.partition && best.out_of_time) throw OutOfTime();
-  PENSTOCK_CHECK(best.partition, stages);
-  return stages_of(*best.states, *best.partition);
+  straight_short_of_memory_ = straight_short_of_memory_ || best.out_of_memory;
+  if (best.partition) return stages_of(*best.states, *best.partition);
+  if (best.out_of_time) throw OutOfTime();
+  // The cuts looked at were too few for so many stages.
+  PENSTOCK_CHECK(!best.proven, stages);
+  return stages_of_runs(LayerRuns(context_), stages, level);
 }
 
 std::vector<std::vector<LayerId>> SplitFinder::stages_along_order(int stages, int level) {
-  const int layers = context_.profile.graph.num_layers();
   if (!straight_runs_) {
-    const int workers = std::min(context_.workers, layers);
+    const int workers = std::min(context_.workers, context_.profile.graph.num_layers());
     std::vector<LayerId> order;
     for (const auto& stage :
          searched_stages(workers, std::max(context_.topology().level_of({0, workers}), 1))) {
@@ -423,7 +452,12 @@ std::vector<std::vector<LayerId>> SplitFinder::stages_along_order(int stages, in
     }
     straight_runs_.emplace(context_, std::move(order));
   }
-  const LayerRuns& runs = *straight_runs_;
+  return stages_of_runs(*straight_runs_, stages, level);
+}
+
+std::vector<std::vector<LayerId>> SplitFinder::stages_of_runs(const LayerRuns& runs, int stages,
+                                                              int level) const {
+  const int layers = runs.num_layers();
   constexpr int64_t kMostSteps = 100'000'000;
   std::vector<int> ends;
   if (int64_t{layers} * layers > kMostSteps / stages) {

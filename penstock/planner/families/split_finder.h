@@ -16,6 +16,7 @@
 #include <compare>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "penstock/planner/cuts/cut_space.h"
@@ -68,7 +69,7 @@ struct LeastSplit {
 
 class SplitFinder {
  public:
-  /// Keeps a reference. Throws ConfigError as CutSpace.
+  /// Keeps a reference. Throws ConfigError as CutSpace, OutOfMemory.
   explicit SplitFinder(const Context& context);
 
   /// Nothing when no split fits the memory. Flushed pipelines whose usual step does not fit are
@@ -89,12 +90,18 @@ class SplitFinder {
   /// layers, and the split is the best one along it (LayerRuns::cheapest). `stages` is at most the
   /// number of layers.
   const std::vector<std::vector<LayerId>>& straight_stages(int stages, int workers);
+  /// Whether some of these had to do with less memory than it asked for.
+  bool straight_short_of_memory() const { return straight_short_of_memory_; }
   /// Whether the model is a chain as far as cuts go: one more of them than layers.
   bool is_chain() const {
     return space_.complete() && space_.states()->size() == space_.states()->num_layers() + 1;
   }
   /// Whether a search ended before it was done.
   bool out_of_time() const { return out_of_time_; }
+  /// Kinds for which a search had to do with less memory than it asked for, in the order of the
+  /// table of kinds.
+  const std::set<plan::Strategy>& short_of_memory() const { return short_of_memory_; }
+  void note_short_of_memory(plan::Strategy strategy) { short_of_memory_.insert(strategy); }
 
  private:
   using Key = std::tuple<bool, bool, int64_t, bool, int>;
@@ -121,13 +128,19 @@ class SplitFinder {
   Split single_stage(const Family& family) const;
   std::vector<std::vector<LayerId>> searched_stages(int stages, int level);
   std::vector<std::vector<LayerId>> stages_along_order(int stages, int level);
+  std::vector<std::vector<LayerId>> stages_of_runs(const LayerRuns& runs, int stages,
+                                                   int level) const;
   cluster::Cluster equal_workers(int count, int level) const;
 
+  void keep_ends_alone(BoundedPartition& best) const;
   BoundedPartition searched(const ProblemOver& problem_over);
 
   const Context& context_;
   CutSpace space_;
+  HeldBytes held_space_;
   bool out_of_time_ = false;
+  bool straight_short_of_memory_ = false;
+  std::set<plan::Strategy> short_of_memory_;
   bool steps_cost_time_ = false;
   /// By stages and the level that joins them.
   std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;

@@ -1,7 +1,6 @@
 #include "penstock/planner/partition/bounded_search.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -23,9 +22,8 @@ constexpr double kNarrow = 5e-4;
 constexpr double kMostTablePlaces = 2e7;
 constexpr double kMostTableCells = 2e6;
 
-// Where time is limited, selections of so many cuts are searched first, so that there is a
+// Where time is limited, selections of few cuts (kFewCuts) are searched first, so that there is a
 // partition when it runs out; the fewest within a time of their own.
-constexpr std::array<int64_t, 3> kFewCuts{32, 128, 512};
 constexpr std::chrono::milliseconds kLastResort{500};
 
 PartitionProblem with_limits(PartitionProblem problem) {
@@ -45,35 +43,74 @@ class BoundedSearch {
     // A search over labels per level takes longer for each further one.
     const int extra_levels = std::min(bounds_.num_levels(), 4) - 1;
     const int64_t divisor = int64_t{1} << extra_levels;
-    most_selected_ = std::min(limits.selected_states, most_states());
+    most_selected_ = std::min(std::max(limits.selected_states, fewest_selected()), most_states());
     rounds_ = std::max(limits.rounds - extra_levels, std::min(limits.rounds, 1));
     most_exact_ = std::min(limits.exact_states / divisor, most_states());
+    if (problem_.budget != nullptr) refusals_before_ = problem_.budget->refusals();
   }
 
   BoundedPartition run() {
+    BoundedPartition found = searched();
+    const bool had_fewer_cuts = space_.limits().are_lowered && !space_.complete();
+    found.out_of_memory = (was_refused_memory() || had_fewer_cuts) && !found.proven;
+    return found;
+  }
+
+ private:
+  BoundedPartition searched() {
     best_.states = space_.states();
-    if (best_.states->size() > most_states())
-      best_.states = space_.states_of(space_.selection(most_selected_));
+    try {
+      if (needs_another_selection()) best_.states = states_of(space_.selection(most_selected_));
+    } catch (const OutOfMemory&) {  // those that the space holds must do
+    }
     best_.lower_bound_ns = std::max(bounds_.least_bottleneck_ns(), problem_.at_least_ns);
-    if (!search_selection()) return out_of_time();
+    if (!search_selection()) return ended();
     if (is_complete()) {
-      if (best_.partition && best_.partition->open_ns > 0) return out_of_time();
+      if (best_.partition && best_.partition->open_ns > 0) return ended();
       return proven();
     }
     try {
       return improved();
-    } catch (const OutOfTime&) {
-      return out_of_time();
+    } catch (const SearchEnded&) {
+      return ended();
     }
   }
 
- private:
+  bool was_refused_memory() const {
+    return problem_.budget != nullptr && problem_.budget->refusals() > refusals_before_;
+  }
+
+  // Counted as long as they are in use.
+  std::shared_ptr<const CutStates> states_of(const LayerSets& sets) const {
+    struct Counted {
+      explicit Counted(MemoryBudget* budget) : held(budget) {}
+      HeldBytes held;
+      std::optional<CutStates> states = {};
+    };
+    const auto counted = std::make_shared<Counted>(problem_.budget);
+    counted->held.set(
+        CutStates::bytes_of(static_cast<int64_t>(sets.size()) + 2, space_.graph().num_layers()));
+    counted->states.emplace(space_.graph(), space_.layers(), sets);
+    return {counted, &*counted->states};
+  }
+
   // On unequal devices time grows with the workers too.
   int64_t most_states() const {
     const bool straight = problem_.straight && !single_layers(problem_);
     if (straight || problem_.cluster.uniform()) return INT64_MAX;
     return static_cast<int64_t>(std::min(std::sqrt(2 * kMostTablePlaces / problem_.workers),
                                          kMostTableCells / problem_.workers));
+  }
+
+  // Half of a selection are cuts of one order: with so many of them a straight partition exists.
+  int64_t fewest_selected() const {
+    if (!problem_.straight) return 0;
+    return 2 * (int64_t{std::min(problem_.workers, problem_.states.num_layers())} + 1);
+  }
+
+  bool needs_another_selection() const {
+    const int64_t size = best_.states->size();
+    return size > most_states() || (!space_.complete() && size < fewest_selected());
   }
 
   bool is_complete() const { return space_.complete() && best_.states == space_.states(); }
@@ -90,8 +127,9 @@ class BoundedSearch {
     return std::move(best_);
   }
 
-  BoundedPartition out_of_time() {
-    best_.out_of_time = true;
+  // One of the search's limits was met.
+  BoundedPartition ended() {
+    best_.out_of_time = !was_refused_memory() || problem_.time.is_over();
     if (is_complete() && best_.partition) {
       best_.lower_bound_ns =
           std::max(best_.lower_bound_ns, best_.partition->bottleneck_ns - best_.partition->open_ns);
@@ -103,38 +141,54 @@ class BoundedSearch {
   // and its partition is better than none.
   bool search_selection() {
     const std::shared_ptr<const CutStates> states = std::move(best_.states);
-    for (const int64_t cuts : kFewCuts) {
-      if (!problem_.time.exists() || states->size() <= cuts) break;
-      search_few(cuts);
-    }
+    const bool fewer_first = problem_.time.exists() || space_.limits().are_lowered;
+    if (fewer_first) search_fewer(*states);
     try {
       auto found = best_partition(problem_over_(*states));
-      const bool is_worse = found && found->open_ns > 0 && best_.partition &&
-                            best_.partition->bottleneck_ns <= found->bottleneck_ns;
-      if (is_worse) return false;
-      best_.states = states;
-      best_.partition = std::move(found);
-      return true;
-    } catch (const OutOfTime&) {
+      const bool ended_early = found && found->open_ns > 0;
+      if (!is_as_good(found, ended_early)) {
+        best_.states = states;
+        best_.partition = std::move(found);
+        return true;
+      }
+      return !ended_early;
+    } catch (const SearchEnded&) {
+      if (!fewer_first) search_fewer(*states);
       if (!best_.states) best_.states = states;
       return false;
+    }
+  }
+
+  // Whether the best partition over fewer cuts is better than this one over more, or no worse than
+  // one that may not be the best over these. A selection need not hold the cuts of a smaller one.
+  bool is_as_good(const std::optional<Partition>& found, bool ended_early) const {
+    if (!best_.partition || !found) return best_.partition.has_value();
+    const double best_ns = best_.partition->bottleneck_ns;
+    return best_ns < found->bottleneck_ns || (ended_early && best_ns == found->bottleneck_ns);
+  }
+
+  // Selections of few cuts take little time, and little memory.
+  void search_fewer(const CutStates& states) {
+    for (const int64_t cuts : kFewCuts) {
+      if (states.size() <= cuts) break;
+      search_few(cuts);
     }
   }
 
   // The fewest have a little time of their own, so that there is an answer in any case.
   void search_few(int64_t cuts) {
     if (problem_.time.is_over() && best_.partition) return;
-    auto states = space_.states_of(space_.selection(cuts));
-    PartitionProblem problem = problem_over_(*states);
-    if (cuts == kFewCuts.front()) problem.time = TimeLimit(kLastResort);
     try {
+      auto states = states_of(space_.selection(cuts));
+      PartitionProblem problem = problem_over_(*states);
+      if (cuts == kFewCuts.front() && problem.time.exists()) problem.time = TimeLimit(kLastResort);
       auto found = best_partition(problem);
       if (!found || (best_.partition && best_.partition->bottleneck_ns <= found->bottleneck_ns))
         return;
       found->open_ns = 0;  // of these cuts alone
       best_.states = std::move(states);
       best_.partition = std::move(found);
-    } catch (const OutOfTime&) {
+    } catch (const SearchEnded&) {
     }
   }
 
@@ -183,8 +237,8 @@ class BoundedSearch {
     problem_.time.check();
     const auto usable = usable_within(best_.partition->bottleneck_ns);
     PENSTOCK_CHECK(usable, best_.partition->bottleneck_ns);
-    auto states = space_.states_of(
-        space_.around(*best_.states, best_.partition->ends, *usable, most_selected_));
+    auto states =
+        states_of(space_.around(*best_.states, best_.partition->ends, *usable, most_selected_));
     auto found = best_partition(problem_over_(*states));
     return take_if_better(std::move(states), std::move(found));
   }
@@ -198,11 +252,11 @@ class BoundedSearch {
     if (!usable) return true;
     const auto sets = space_.list(*usable, most_exact_);
     if (!sets) return false;
-    auto states = space_.states_of(*sets);
+    auto states = states_of(*sets);
     auto found = best_partition(problem_over_(*states));
     if (found && found->open_ns > 0) {
       take_if_better(std::move(states), std::move(found));
-      throw OutOfTime();
+      throw SearchEnded("a part of the search ended early");
     }
     // The cuts of a partition within the time are among those that it can have.
     PENSTOCK_CHECK(found || !best_.partition, limit_ns);
@@ -218,6 +272,7 @@ class BoundedSearch {
   int rounds_ = 0;
   int64_t most_selected_ = 0;
   int64_t most_exact_ = 0;
+  int64_t refusals_before_ = 0;
   BoundedPartition best_;
 };
 

@@ -31,6 +31,8 @@ struct BoundedPartition {
   /// was found that may not be the best, or none was found although there may be one.
   bool proven = false;
   bool out_of_time = false;  ///< the problem's time ended the search
+  /// The problem's budget of memory cut it short: with more, the partition may be better.
+  bool out_of_memory = false;
 
   /// The share of the bottleneck by which it may exceed the optimum; 0 when proven.
   double gap() const;
@@ -46,10 +48,10 @@ struct BoundedPartition {
 /// 2. Otherwise the selection is renewed around the best partition as long as that finds a better
 ///    one, a few times at most.
 ///
-/// Where the problem's time runs out, the best partition found by then; selections of few cuts come
-/// first, so that there is one. Without a time limit nothing depends on a clock. Throws as
-/// CutStates and dp_partitioner.h's best_partition. Pure. docs/planner.md has the conditions and
-/// limits.
+/// Where the problem's time or budget of memory runs out, the best partition found by then;
+/// selections of few cuts come first, so that there is one. Without a time limit nothing depends on
+/// a clock. Throws as CutStates and dp_partitioner.h's best_partition. Pure. docs/planner.md has
+/// the conditions and limits.
 BoundedPartition best_partition(const CutSpace& space, const ProblemOver& problem_over);
 
 }  // namespace penstock::planner

@@ -109,7 +109,7 @@ std::optional<Partition> least_bottleneck(const PartitionProblem& problem, Wante
   try {
     if (!bottleneck.find()) return std::nullopt;
     return search->within(bottleneck.least_ns(), wanted);
-  } catch (const OutOfTime&) {
+  } catch (const SearchEnded&) {
     auto best = bottleneck.best_so_far();
     if (!best) throw;
     return best;
@@ -140,6 +140,7 @@ std::optional<Partition> closed_up(const PartitionProblem& problem, Partition pa
 std::optional<Partition> with_one_more_stage(const PartitionProblem& problem,
                                              const Partition& partition, double limit_ns) {
   for (size_t k = 0; k < partition.ends.size(); ++k) {
+    problem.time.check();
     const int begin = k == 0 ? 0 : partition.ends[k - 1];
     for (int state = begin + 1; state < partition.ends[k]; ++state) {
       if (!problem.states.nested(begin, state) || !problem.states.nested(state, partition.ends[k]))
@@ -164,6 +165,7 @@ std::optional<Partition> filled_up(const PartitionProblem& problem, const Partit
   while (current) {
     const int idle = problem.workers - current->num_workers();
     for (size_t widened = 0; widened < current->places.size(); ++widened) {
+      problem.time.check();
       Partition filled = *current;
       filled.places[widened].count += idle;
       if (auto found = closed_up(problem, std::move(filled), partition.bottleneck_ns)) return found;

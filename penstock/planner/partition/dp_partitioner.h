@@ -37,13 +37,13 @@ namespace penstock::planner {
 /// that 15-1 on four servers of four is a plan. docs/planner.md has the argument why few placements
 /// need to be looked at.
 ///
-/// Where the problem's time runs out: the best partition found so far, with Partition::open_ns.
-/// Throws OutOfTime when there is none yet.
+/// Where the problem's time runs out, or its budget: the best partition found so far, with
+/// Partition::open_ns. Throws SearchEnded when there is none yet.
 std::optional<Partition> best_partition(const PartitionProblem& problem);
 
 /// The smallest memory limit per worker under which a partition exists, and one that needs no more:
 /// what to tell a user whose limit is too low. The problem's own limit is ignored. Empty only when
-/// no limit helps. Throws OutOfTime.
+/// no limit helps. Throws SearchEnded.
 struct LeastMemory {
   int64_t bytes = 0;
   Partition partition;

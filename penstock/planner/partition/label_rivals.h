@@ -17,8 +17,10 @@ namespace penstock::planner {
 
 class LabelRivals {
  public:
-  /// Of `labels`, those of the state come last. Keeps references to both.
-  LabelRivals(std::vector<Label>& labels, const Units& units) : labels_(labels), units_(units) {}
+  /// Of `labels`, those of the state come last. `held` counts them. Keeps references to
+  /// all.
+  LabelRivals(std::vector<Label>& labels, HeldBytes& held, const Units& units)
+      : labels_(labels), held_(held), units_(units) {}
 
   /// For all states of a search. `counts_workers`: covers with fewer workers are better, not only
   /// those that leave more free. `most_workers` of a whole partition matter for Wanted::Best.
@@ -67,7 +69,7 @@ class LabelRivals {
                            : least_wanted_[static_cast<size_t>(least)] > free;
   }
 
-  // Adds the label unless another beats it, and drops those that it beats.
+  // Adds the label unless another beats it, and drops those that it beats. Throws OutOfMemory.
   void offer(const Label& label) {
     for (size_t l = begin_; l < labels_.size(); ++l) {
       if (beats(labels_[l], label)) return;
@@ -76,6 +78,7 @@ class LabelRivals {
     labels_.erase(std::remove_if(begin, labels_.end(),
                                  [&](const Label& other) { return beats(label, other); }),
                   labels_.end());
+    make_room(labels_, held_);
     labels_.push_back(label);
     most_free_ = std::max(most_free_, label.free);
     update_least_wanted();
@@ -129,6 +132,7 @@ class LabelRivals {
   }
 
   std::vector<Label>& labels_;
+  HeldBytes& held_;
   const Units& units_;
   Wanted wanted_ = Wanted::Any;
   bool counts_workers_ = false;

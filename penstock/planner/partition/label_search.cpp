@@ -30,11 +30,13 @@ class LabelSearch final : public StateSearch {
       : StateSearch(problem),
         loads_(problem, units_),
         single_layers_(single_layers(problem)),
-        rivals_(labels_, units_),
+        held_labels_(problem.budget),
+        rivals_(labels_, held_labels_, units_),
         first_label_(static_cast<size_t>(states_.size()) + 1),
         limits_(static_cast<size_t>(states_.size())),
         likely_end_(static_cast<size_t>(states_.size()), states_.full()),
         covered_(states_, loads_) {
+    counted_.add(static_cast<size_t>(states_.size()) * bytes_per_state());
     if (single_layers_) counts_ = layer_counts(states_);
   }
 
@@ -60,6 +62,12 @@ class LabelSearch final : public StateSearch {
 
  private:
   static bool cheaper(const Label& a, const Label& b) { return a.cost() < b.cost(); }
+
+  // Of the tables here, in CoveredStates, and of the bounds.
+  size_t bytes_per_state() const {
+    constexpr size_t kTables = sizeof(Extent) + sizeof(size_t) + 8 * sizeof(int);
+    return kTables + 3 * loads_.size() * sizeof(double);
+  }
 
   // Labels of a state are contiguous, those of later states come first.
   const Label* labels_of(int state) const {
@@ -159,6 +167,7 @@ class LabelSearch final : public StateSearch {
       return;
     if (j == states_.full() && i == 0 && problem_.at_least_two_stages) return;
     const Extent& extent = covered_.extent(j);
+    count_steps(static_cast<int64_t>(labels_.size() - first_label_[static_cast<size_t>(i)]) + 1);
     int least = loads_.least_replicas(i, j);
     if (rivals_.hopeless(extent, least)) return;
     if (memory_ > 0) {
@@ -167,6 +176,7 @@ class LabelSearch final : public StateSearch {
     }
     for (size_t l = first_label_[static_cast<size_t>(j)]; l < last_label(j); ++l) {
       const Label label = labels_[l];
+      count_steps(static_cast<int64_t>(labels_.size() - first_label_[static_cast<size_t>(i)]) + 1);
       if (rivals_.hopeless({label.free, label.workers}, least)) continue;
       place(i, j, static_cast<int>(l), label, least);
     }
@@ -286,6 +296,7 @@ class LabelSearch final : public StateSearch {
   FrontBound front_;            ///< while the best is wanted
 
   std::vector<Label> labels_;
+  HeldBytes held_labels_;
   LabelRivals rivals_;  ///< those of the state being covered
   std::vector<size_t> first_label_;
   /// Per state, the largest unit that the stages on both sides of the cut may span; 0: cannot be

@@ -23,12 +23,8 @@ bool single_layers(const PartitionProblem& problem) {
 
 std::vector<int> layer_counts(const CutStates& states) {
   std::vector<int> counts;
-  for (int state = 0; state < states.size(); ++state) {
-    int count = 0;
-    for (int layer = 0; layer < states.num_layers(); ++layer)
-      count += states.contains(state, LayerId{layer}) ? 1 : 0;
-    counts.push_back(count);
-  }
+  counts.reserve(static_cast<size_t>(states.size()));
+  for (int state = 0; state < states.size(); ++state) counts.push_back(states.count(state));
   return counts;
 }
 

@@ -24,7 +24,7 @@ class PartitionSearch {
  public:
   virtual ~PartitionSearch() = default;
   /// Exact: nothing only when there is none. The problem's memory limit may be changed between
-  /// calls. Throws OutOfTime; then the search cannot be used again.
+  /// calls. Throws SearchEnded; then the search cannot be used again.
   virtual std::optional<Partition> within(double limit_ns, Wanted wanted) = 0;
 };
 
@@ -115,13 +115,34 @@ class StateSearch : public PartitionSearch {
         states_(problem.states),
         chooser_(problem),
         units_(problem.model.topology(), problem.workers),
-        nesting_(problem.states) {}
+        counted_(problem.budget),
+        nesting_(counting(problem, counted_), problem.time) {
+    counted_.set(nesting_.bytes());
+  }
+
+  /// Looks at the clock after many of them; a step takes some nanoseconds. Throws OutOfTime.
+  void count_steps(int64_t steps) const {
+    if ((steps_ += steps) < kStepsPerLook) return;
+    steps_ = 0;
+    problem_.time.check();
+  }
 
   const PartitionProblem& problem_;
   const CutStates& states_;
   const StageChooser chooser_;
   const Units units_;
+  HeldBytes counted_;  ///< the tables by state; labels and cells have their own
   const Nesting nesting_;
+
+ private:
+  static constexpr int64_t kStepsPerLook = 1'000'000;
+
+  static const CutStates& counting(const PartitionProblem& problem, HeldBytes& held) {
+    held.set(Nesting::bytes_of(problem.states.size(), problem.states.num_classes()));
+    return problem.states;
+  }
+
+  mutable int64_t steps_ = 0;
 };
 
 }  // namespace penstock::planner

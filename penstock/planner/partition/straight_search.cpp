@@ -38,7 +38,7 @@ class StraightSearch final : public StateSearch {
       : StateSearch(problem),
         num_stages_(problem.workers),
         words_(static_cast<size_t>(num_stages_) / 64 + 1),
-        reachable_(words_ * static_cast<size_t>(states_.size())),
+        reachable_(reserved(words_ * static_cast<size_t>(states_.size()))),
         extendable_(static_cast<size_t>(units_.top()) + 1, Words(words_)) {
     for (int count = 0; count <= num_stages_; ++count)
       held_.push_back(problem.memory.held(1, count));
@@ -70,6 +70,12 @@ class StraightSearch final : public StateSearch {
   }
 
  private:
+  // The words of a table, counted before it is made.
+  size_t reserved(size_t words) {
+    counted_.add(words * sizeof(uint64_t));
+    return words;
+  }
+
   DeviceClass& class_of(const cluster::Device& device) {
     for (DeviceClass& known : classes_) {
       if (known.device.speed == device.speed && known.device.memory_bytes == device.memory_bytes)
@@ -121,6 +127,7 @@ class StraightSearch final : public StateSearch {
   // there were any.
   bool extend(int i, int j) {
     bool any = false;
+    count_steps(static_cast<int64_t>(classes_.size() * words_));
     for (DeviceClass& workers : classes_) {
       const int deepest = deepest_that_fits(i, j, workers).first;
       uint64_t carry = 0;
@@ -161,7 +168,10 @@ class StraightSearch final : public StateSearch {
     const auto n = static_cast<size_t>(states_.size());
     if (2 * classes_.size() * n * n > kMostRemembered) return unremembered_ = {};
     std::vector<Stage>& stages = workers.stages[recompute ? 1 : 0];
-    if (stages.empty()) stages.resize(n * n);
+    if (stages.empty()) {
+      counted_.add(n * n * sizeof(Stage));
+      stages.resize(n * n);
+    }
     return stages[static_cast<size_t>(i) * n + static_cast<size_t>(j)];
   }
 
@@ -189,7 +199,13 @@ class StraightSearch final : public StateSearch {
   void forget_other_memory() {
     if (memory_limit_bytes_ == problem_.memory.limit_bytes) return;
     memory_limit_bytes_ = problem_.memory.limit_bytes;
-    for (DeviceClass& workers : classes_) workers.stages = {};
+    const size_t n = static_cast<size_t>(states_.size());
+    for (DeviceClass& workers : classes_) {
+      for (std::vector<Stage>& stages : workers.stages) {
+        if (!stages.empty()) counted_.add(-static_cast<int64_t>(n * n * sizeof(Stage)));
+        stages = {};
+      }
+    }
   }
 
   Partition read_back() {

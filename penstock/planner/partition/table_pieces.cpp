@@ -35,10 +35,16 @@ std::vector<Piece> pieces_before(const PartitionProblem& problem, const Units& u
 
 }  // namespace
 
-std::vector<std::vector<Piece>> list_pieces(const PartitionProblem& problem, const Units& units) {
+std::vector<std::vector<Piece>> list_pieces(const PartitionProblem& problem, const Units& units,
+                                            HeldBytes& held) {
   std::vector<std::vector<Piece>> pieces(1);
-  for (int end = 1; end <= problem.workers; ++end)
+  held.set(static_cast<size_t>(problem.workers) * sizeof(pieces.front()));
+  pieces.reserve(static_cast<size_t>(problem.workers) + 1);
+  for (int end = 1; end <= problem.workers; ++end) {
+    problem.time.check();
     pieces.push_back(pieces_before(problem, units, end));
+    held.add(pieces.back().capacity() * sizeof(Piece));
+  }
   return pieces;
 }
 

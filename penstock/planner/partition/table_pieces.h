@@ -21,7 +21,9 @@ struct Piece {
 
 /// For every last worker + 1 of a stage, the pieces by their number of replicas. O(workers^2) where
 /// there are groups of devices, otherwise O(workers * levels).
-std::vector<std::vector<Piece>> list_pieces(const PartitionProblem& problem, const Units& units);
+/// `held` counts them. Throws SearchEnded.
+std::vector<std::vector<Piece>> list_pieces(const PartitionProblem& problem, const Units& units,
+                                            HeldBytes& held);
 
 /// Whether memory is limited somewhere.
 bool any_limited(const std::vector<std::vector<Piece>>& pieces);

@@ -28,9 +28,12 @@ class TableSearch final : public StateSearch {
       : StateSearch(problem),
         workers_(problem.workers),
         all_workers_(problem.use_all_workers && !problem.straight),
-        single_layers_(single_layers(problem)) {
+        single_layers_(single_layers(problem)),
+        held_pieces_(problem.budget) {
     check_size();
     if (single_layers_) counts_ = layer_counts(states_);
+    const size_t cells = static_cast<size_t>(states_.size()) * static_cast<size_t>(workers_ + 1);
+    counted_.add(cells * (sizeof(Cell) + sizeof(int)));
     cells_.resize(static_cast<size_t>(states_.size()) * static_cast<size_t>(workers_ + 1));
     limits_.resize(static_cast<size_t>(states_.size()));
     most_free_.resize(static_cast<size_t>(states_.size()));
@@ -46,7 +49,8 @@ class TableSearch final : public StateSearch {
     limit_ns_ = limit_ns;
     wanted_ = wanted;
     // The memory limit may have changed since the last time.
-    pieces_ = list_pieces(problem_, units_);
+    pieces_ = {};
+    pieces_ = list_pieces(problem_, units_, held_pieces_);
     limited_ = any_limited(pieces_);
     std::fill(cells_.begin(), cells_.end(), Cell{});
     std::fill(most_free_.begin(), most_free_.end(), -1);
@@ -157,6 +161,7 @@ class TableSearch final : public StateSearch {
     const int kind_before = limits_[static_cast<size_t>(i)];
     const int kind_after = limits_[static_cast<size_t>(j)];
     for (int end = most_free_[static_cast<size_t>(j)]; end - least >= least_free_before; --end) {
+      count_steps(1);
       const int begin_after =
           first_stage_[static_cast<size_t>(j) * static_cast<size_t>(workers_ + 1) +
                        static_cast<size_t>(end)];
@@ -281,7 +286,8 @@ class TableSearch final : public StateSearch {
   const bool single_layers_;
   std::vector<int> counts_;  ///< layers per state, for single layers
   double fastest_ = 0;
-  std::vector<double> speed_before_;        ///< of the workers before one, together
+  std::vector<double> speed_before_;  ///< of the workers before one, together
+  HeldBytes held_pieces_;
   std::vector<std::vector<Piece>> pieces_;  ///< per end of a stage
   /// Memory is limited somewhere, so the workers behind a stage matter.
   bool limited_ = false;

@@ -36,6 +36,10 @@ void check_options(const PlanOptions& options) {
     throw ConfigError(
         fmt::format("expected a memory limit of at least 0, found {}", options.memory_limit_bytes));
   }
+  if (options.memory_budget_bytes < 0) {
+    throw ConfigError(fmt::format("expected a memory budget of at least 0, found {}",
+                                  options.memory_budget_bytes));
+  }
   if (!std::isfinite(options.optimizer_state_per_weight) ||
       options.optimizer_state_per_weight < 0) {
     throw ConfigError(
@@ -148,7 +152,11 @@ void for_each_device(const cluster::Cluster& cluster, const cluster::WorkerRange
 
 Context::Context(const profile::Profile& profile_in, const cluster::Cluster& cluster_in,
                  const PlanOptions& options_in, TimeLimit time_in)
-    : profile(profile_in), cluster(cluster_in), options(options_in), time(time_in) {
+    : profile(profile_in),
+      cluster(cluster_in),
+      options(options_in),
+      time(time_in),
+      budget(std::make_unique<MemoryBudget>(options_in.memory_budget_bytes)) {
   profile::validate(profile);
   cluster::validate(cluster);
   check_options(options);

@@ -10,13 +10,14 @@
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/cost/layer_cost.h"
 #include "penstock/planner/cost/memory_model.h"
+#include "penstock/planner/memory_budget.h"
 #include "penstock/planner/plan_options.h"
 #include "penstock/planner/time_limit.h"
 #include "penstock/profile/profile.h"
 
 namespace penstock::planner {
 
-/// Keeps references to what it is made of. Immutable, so thread-safe.
+/// Keeps references to what it is made of. Immutable but for its budget: one thread at a time.
 class Context {
  public:
   /// Throws ConfigError for unusable options, profile or cluster (planner.h).
@@ -27,6 +28,7 @@ class Context {
   const cluster::Cluster& cluster;
   const PlanOptions& options;
   const TimeLimit time;  ///< of the search; a plan that was found is priced all the same
+  const std::unique_ptr<MemoryBudget> budget;  ///< of what the search stores
   int workers = 1;
   Choice recompute = Choice::Never;
   Choice shard_optimizer = Choice::Never;

@@ -197,6 +197,8 @@ std::vector<CriticalRun> OrderClock::critical_runs(const Order& order) const {
   if (order[w].empty()) return runs;
   const size_t before = forward_there_.size() - worker_of_.size();
   size_t at = order[w].size() - 1;
+  // Messages that wait for each other can lead back to a step that the path has been at.
+  std::vector<bool> met(2 * worker_of_.size());
   while (true) {
     CriticalRun run{.worker = static_cast<int32_t>(w), .first = at, .last = at};
     // Back along the worker while each step starts when the one before ends.
@@ -210,7 +212,11 @@ std::vector<CriticalRun> OrderClock::critical_runs(const Order& order) const {
     if (static_cast<size_t>(worker_of_[cell(from, step.micro_batch)]) == w) return runs;
     const std::optional<OrderStep> wanted = cause_of({step.op, from, step.micro_batch});
     if (!wanted) return runs;
-    const auto other = static_cast<size_t>(worker_of_[cell(wanted->stage, wanted->micro_batch)]);
+    const size_t cause = cell(wanted->stage, wanted->micro_batch);
+    const size_t number = cause + (wanted->op == Op::Forward ? 0 : worker_of_.size());
+    if (met[number]) return runs;
+    met[number] = true;
+    const auto other = static_cast<size_t>(worker_of_[cause]);
     const auto found = std::find(order[other].begin(), order[other].end(), *wanted);
     if (found == order[other].end()) return runs;
     w = other;

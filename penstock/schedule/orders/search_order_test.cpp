@@ -254,6 +254,34 @@ TEST(SearchOrder, IsTheSameEveryTime) {
   EXPECT_EQ(search_order(problem), search_order(problem));
 }
 
+/// Servers of two with a wire of their own: here one message waits for another, and that one, at
+/// another wire, for a third that was sent after the first.
+TEST(SearchOrder, EndsWhereMessagesWaitForEachOther) {
+  const auto stage = [](std::vector<int32_t> workers, std::vector<int64_t> times,
+                        std::vector<int64_t> busy) {
+    const int64_t message = std::max(busy[0], busy[1]) + 1;
+    return OrderProblem::Stage{.workers = std::move(workers),
+                               .forward = times[0],
+                               .input = times[1],
+                               .weight = times[2],
+                               .message = message,
+                               .busy = std::move(busy)};
+  };
+  OrderProblem problem{
+      .num_workers = 13,
+      .num_micro_batches = 12,
+      .stages = {stage({0, 1, 2}, {9, 13, 6}, {8, 0}), stage({3, 4}, {12, 8, 5}, {16, 0}),
+                 stage({5, 6}, {5, 14, 11}, {16, 128}), stage({7}, {13, 10, 6}, {8, 64}),
+                 stage({8}, {8, 5, 12}, {24, 0}), stage({9, 10, 11}, {14, 10, 10}, {11, 0}),
+                 stage({12}, {7, 13, 6}, {27, 216})},
+      .most_kept = std::vector<int64_t>(13, 39),
+      .link_units = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+                     {1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7}},
+      .repetitions = 2};
+  constexpr int64_t kEffort = 100'000;
+  expect_complete(problem, search_order(problem, {}, kEffort));
+}
+
 TEST(SearchOrder, HasNoBubbleButTheFillWhereMemoryAllows) {
   for (const bool in_a_v : {false, true}) {
     OrderProblem problem{.num_workers = 8, .num_micro_batches = in_a_v ? 8 : 16};
