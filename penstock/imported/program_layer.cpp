@@ -8,6 +8,7 @@
 
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::imported {
 
@@ -57,6 +58,13 @@ void ProgramLayer::plan_frees() {
       needed[slot] = true;
     }
   }
+}
+
+int64_t ProgramLayer::constant_bytes() const {
+  int64_t bytes = Layer::constant_bytes();
+  for (const at::Tensor& constant : constants_.on(at::kCPU))
+    bytes = saturating_add(bytes, static_cast<int64_t>(constant.nbytes()));
+  return bytes;
 }
 
 std::vector<model::Shape> ProgramLayer::output_shapes(const std::vector<model::Shape>&) const {

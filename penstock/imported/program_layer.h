@@ -58,6 +58,8 @@ class ProgramLayer final : public model::Layer, public model::ComputesInFloat32 
   std::string kind() const override { return parts_.kind; }
   std::vector<model::ParameterSpec> parameters() const override { return parts_.parameter_specs; }
   std::vector<model::ParameterSpec> buffers() const override { return parts_.buffer_specs; }
+  /// Frozen weights are constants of the program.
+  int64_t constant_bytes() const override;
   int num_outputs() const override { return static_cast<int>(parts_.outputs.size()); }
   bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
   bool is_random() const override { return parts_.is_random; }

@@ -82,6 +82,9 @@ class Layer {
   /// Mutable state that is not trained, such as running statistics; it belongs to the worker.
   /// Default: none.
   virtual std::vector<ParameterSpec> buffers() const { return {}; }
+  /// Bytes that a worker holds for the layer beside its weights: buffers, and what the layer keeps
+  /// that is never trained. Default: the buffers, of float32.
+  virtual int64_t constant_bytes() const;
   virtual int num_outputs() const { return 1; }
   /// Whether the weights' gradients can be made after the inputs' (action W) without doing any work
   /// twice. False where the two share their work (normalisation), or a weight is used more than

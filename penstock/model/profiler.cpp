@@ -493,7 +493,8 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
          .stash_bytes = std::max<int64_t>(bytes.stash, 0),
          .tied_bytes = model.tied_bytes(LayerId{static_cast<int32_t>(i)}),
          .loss_ns = std::min(loss_part.mean, forward.mean + backward.mean),
-         .short_weight_bytes = bytes.short_weights});
+         .short_weight_bytes = bytes.short_weights,
+         .constant_bytes = model.layer(LayerId{static_cast<int32_t>(i)}).constant_bytes()});
   }
   return result;
 }

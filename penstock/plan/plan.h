@@ -62,6 +62,8 @@ struct Stage {
   bool shard_optimizer = false;
   /// The part of weight_bytes whose versions have 16 bits (profile::LayerCost).
   int64_t short_weight_bytes = 0;
+  /// Frozen weights, constants and buffers of the layers: once on each replica.
+  int64_t constant_bytes = 0;
   /// Zb-auto and zb-auto-v: micro-batches that each of its workers keeps at most from F to W,
   /// summed over the worker's stages; 0: the kind's own number.
   int64_t keep = 0;

@@ -125,6 +125,14 @@ TEST(PlanIo, ThePrecisionIsReadBackAndNamesAreChecked) {
   EXPECT_THROW(to_json(plan), ConfigError);
 }
 
+TEST(PlanIo, ConstantsOfAStageAreReadBack) {
+  Plan plan = sample_plan();
+  plan.stages[0].constant_bytes = 1'000'000;
+  EXPECT_EQ(parse_plan(to_json(plan), "p"), plan);
+  plan.stages[0].constant_bytes = -1;
+  EXPECT_THROW(to_json(plan), ConfigError);
+}
+
 TEST(PlanToJson, HasTheIntervalWhereItIsKnown) {
   Plan plan = sample_plan();
   EXPECT_EQ(to_json(plan).find("throughput_low"), std::string::npos);

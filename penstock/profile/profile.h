@@ -47,6 +47,9 @@ struct LayerCost {
   /// The part of weight_bytes, which count float32, whose versions are computed with in 16 bits:
   /// half of these bytes per version, and the float32 weights once.
   int64_t short_weight_bytes = 0;
+  /// What a worker that has the layer holds once, however many versions of weights: frozen weights,
+  /// constants, buffers.
+  int64_t constant_bytes = 0;
 
   bool operator==(const LayerCost&) const = default;
 };

@@ -64,6 +64,7 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
             {"weight_bytes", cost.weight_bytes},
             {"stash_bytes", cost.stash_bytes}};
   if (cost.short_weight_bytes > 0) json["short_weight_bytes"] = cost.short_weight_bytes;
+  if (cost.constant_bytes > 0) json["constant_bytes"] = cost.constant_bytes;
   if (cost.loss_ns > 0) json["loss_ns"] = cost.loss_ns;
   if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
   return json;
@@ -124,6 +125,7 @@ LayerCost read_cost(const JsonReader& reader) {
   cost.backward_ns = reader.at("backward_ns").integer(0);
   cost.weight_bytes = reader.at("weight_bytes").integer(0);
   cost.short_weight_bytes = reader.integer_or("short_weight_bytes", 0, 0);
+  cost.constant_bytes = reader.integer_or("constant_bytes", 0, 0);
   cost.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
   cost.accumulate_ns = reader.integer_or("accumulate_ns", 0, 0);
   cost.step_ns = reader.integer_or("step_ns", 0, 0);

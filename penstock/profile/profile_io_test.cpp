@@ -120,6 +120,16 @@ TEST(ParseProfile, SaysItsPrecisionAndOldFilesAreFloat32) {
   EXPECT_THROW(to_json(profile), ConfigError);
 }
 
+TEST(ParseProfile, ConstantsAreReadBackAndMissingOnesAreNone) {
+  Profile profile = parse_profile(kDocument, "p");
+  EXPECT_EQ(profile.costs[0].constant_bytes, 0);
+  EXPECT_EQ(to_json(profile).find("constant_bytes"), std::string::npos);
+  profile.costs[0].constant_bytes = 536'870'912;
+  EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
+  profile.costs[0].constant_bytes = -1;
+  EXPECT_THROW(to_json(profile), ConfigError);
+}
+
 TEST(ParseProfile, NamesPlaceAndKey) {
   EXPECT_EQ(refusal(with("\"forward_ns\": 3", "\"forward_ns\": -3")),
             "p.json: layers[0].forward_ns: expected an integer of at least 0, found -3");

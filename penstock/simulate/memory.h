@@ -32,7 +32,7 @@ struct StageMemory {
 };
 
 /// The largest sum, at any moment of a worker's list, of: weight versions held (and the float32
-/// weights behind those of 16 bits, once), gradients
+/// weights behind those of 16 bits, once), constants, gradients
 /// and the optimiser's state of each stage, and the stashes of micro-batches from their F (or R) to
 /// their B or W, less those that are in the memory of the host. A worker without any B or W keeps
 /// only weights. It does not depend on times.
@@ -45,6 +45,7 @@ class MemoryMeter {
                  double optimizer_state_per_weight) {
     trains_ = trains_ || trains;
     now_ = saturating_add(now_, saturating_add(memory.version_bytes, stage.short_weight_bytes));
+    now_ = saturating_add(now_, stage.constant_bytes);
     if (trains) {
       now_ = saturating_add(now_, memory.always_bytes);
       now_ = saturating_add(now_, saturating_mul(stage.gradient_sets, stage.weight_bytes));

@@ -114,6 +114,12 @@ TEST(Memory, VersionsOf16BitsAreHalfOfTheirWeightsWhichExistOnce) {
   EXPECT_EQ(peaks(Strategy::Serial, 4, 1, {mixed})[0], 800 + 600 + 2000 + 50);
 }
 
+TEST(Memory, ConstantsAreThereOnceWhateverIsTrained) {
+  const StageCost stage{.stash_bytes = 100, .weight_bytes = 10, .constant_bytes = 5000};
+  // Two versions, gradients and momentum of what is trained; no more than one copy of the rest.
+  EXPECT_EQ(peaks(Strategy::OneFOneB, 16, 1, {stage, stage})[0], 5000 + 4 * 10 + 2 * 100);
+}
+
 TEST(Memory, Saturates) {
   const StageCost stage{.stash_bytes = INT64_MAX / 2, .weight_bytes = INT64_MAX / 2};
   EXPECT_EQ(peaks(Strategy::GPipe, 4, 4, {stage, stage}),

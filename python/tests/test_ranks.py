@@ -90,13 +90,13 @@ class Ranks(unittest.TestCase):
                 except Exception as error:
                     return type(error).__name__ + ": " + str(error)
             say("unknown", refused("pigeons"))
-            t = trainer(fabric="gloo")
+            t = trainer(fabric="tcp")
             say("loss", t.fit(x, y)[0]["loss"].hex())
-            say("later", refused("tcp"))
+            say("later", refused("auto"))
             """,
             ranks=2,
         )
-        later = "ValueError: fabric: the ranks of this program are joined by 'gloo' already"
+        later = "ValueError: fabric: the ranks of this program are joined by 'tcp' already"
         self.assertEqual([line.startswith(f"later {later}") for line in lines[:2]], [True, True])
         self.assertEqual(lines[2], lines[3])
         self.assertIn("'pigeons'", lines[4])

@@ -37,6 +37,26 @@ class ToolTest(unittest.TestCase):
         page = penstock.report(plan, self.path("page.html"))
         self.assertIn("<html", page.read_text()[:200])
 
+    def test_plans_count_frozen_weights(self):
+        wide = nn.Linear(600, 600, bias=False)
+        model = nn.Sequential(nn.Linear(6, 600), wide, nn.Tanh(), nn.Linear(600, 3))
+
+        def plan():
+            costs = penstock.profile(model, torch.zeros(4, 6), batch_size=8, samples=1)
+            made = penstock.plan(costs, workers=1, strategy="serial", micro_batches=1)
+            return costs, made["stages"][0]
+
+        _, trained = plan()
+        wide.weight.requires_grad_(False)
+        costs, frozen = plan()
+        bytes_of_wide = 4 * 600 * 600
+        self.assertEqual(sum(layer["constant_bytes"] for layer in costs["layers"]
+                             if "constant_bytes" in layer), bytes_of_wide)  # fmt: skip
+        self.assertEqual(frozen["constant_bytes"], bytes_of_wide)
+        # Neither its gradients nor its momentum are there any more.
+        self.assertLess(frozen["memory_bytes"], trained["memory_bytes"] - bytes_of_wide)
+        self.assertGreater(frozen["memory_bytes"], bytes_of_wide)
+
     def test_profiles_say_how_far_they_are(self):
         for progress, expected in (True, True), (False, False), (None, False):
             said = io.StringIO()

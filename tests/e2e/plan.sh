@@ -158,6 +158,15 @@ for sync in ordered ring parameter-server summation asynchronous hierarchical; d
   run 0 $plan --strategy dp --sync $sync
   grep -q "^  $sync \* " out || fail "--sync $sync is not among the methods: $(cat out)"
 done
+# Published profiles do not say how many samples a micro-batch has: samples are samples then.
+run 0 $plan --strategy dp --json
+numbers throughput_samples_per_s | head -n 1 >micro-batches
+run 0 $plan --strategy dp --batch-size 32 --json -o sized.json
+numbers throughput_samples_per_s | head -n 1 >samples
+awk 'NR == FNR { one = $1; next } { exit !($1 / one > 31.9 && $1 / one < 32.1) }' \
+  micro-batches samples || fail "32 samples a micro-batch: $(cat micro-batches samples)"
+grep -q '"micro_batch_size": 32' sized.json || fail "the plan does not know its samples"
+refused 'batch-size' $plan --batch-size 0
 refused 'one of float32, bfloat16, float16' $plan --sync-precision nope
 refused 'changes of weights' $plan --sync asynchronous --sync-precision bfloat16
 refused 'cannot be combined with --sync-precision' $plan --price plan.json --sync-precision float16

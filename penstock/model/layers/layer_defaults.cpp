@@ -7,6 +7,7 @@
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::model {
 
@@ -39,6 +40,14 @@ Tensors zero_samples(const std::vector<Shape>& shapes) {
 }
 
 }  // namespace
+
+int64_t Layer::constant_bytes() const {
+  int64_t numbers = 0;
+  for (const ParameterSpec& spec : buffers())
+    numbers = saturating_add(numbers,
+                             detail::checked_elements(spec.shape, "buffer '" + spec.name + "'"));
+  return saturating_mul(numbers, static_cast<int64_t>(sizeof(float)));
+}
 
 std::vector<Shape> Layer::output_shapes(const std::vector<Shape>& inputs) const {
   const c10::AutoGradMode no_grad(false);

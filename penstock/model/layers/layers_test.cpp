@@ -209,6 +209,10 @@ TEST(Conv2d, MatchesTheDefinition) {
   }
 }
 
+TEST(BatchNorm2d, HoldsItsRunningStatisticsBesideItsWeights) {
+  EXPECT_EQ(detail::make_batch_norm2d(8, {})->constant_bytes(), 2 * 8 * 4);
+}
+
 TEST(BatchNorm2d, NormalisesTheBatchAndUpdatesTheRunningStatistics) {
   Trial trial(detail::make_batch_norm2d(2, {.momentum = 0.25}), {{2, 3, 3}}, 4);
   trial.weights = {at::ones({2}, at::kDouble), at::zeros({2}, at::kDouble)};

@@ -19,6 +19,7 @@ struct PlannedLayer {
   /// Adding the weights' gradients of a micro-batch to those before it in the same step.
   int64_t accumulate_ns = 0;
   int64_t short_weight_bytes = 0;  ///< profile::LayerCost
+  int64_t constant_bytes = 0;      ///< profile::LayerCost
 };
 
 /// Sums over a set of layers.
@@ -29,6 +30,7 @@ struct LayerSums {
   int64_t weight_bytes = 0;
   int64_t stash_bytes = 0;
   int64_t accumulate_ns = 0;
+  int64_t constant_bytes = 0;
 
   void add(const PlannedLayer& layer, int sign = 1) {
     forward_ns += sign * layer.forward_ns;
@@ -37,6 +39,7 @@ struct LayerSums {
     weight_bytes += sign * layer.weight_bytes;
     stash_bytes += sign * layer.stash_bytes;
     accumulate_ns += sign * layer.accumulate_ns;
+    constant_bytes += sign * layer.constant_bytes;
   }
 };
 

@@ -68,10 +68,13 @@ int64_t MemoryModel::weight_bytes(const StageMemory& stage, const Held& held) co
   if (short_weight_share > 0) {
     const double versions =
         static_cast<double>(held.versions) * (1 - short_weight_share / 2) + short_weight_share;
-    return rounded_up(static_cast<double>(stage.sums.weight_bytes) *
-                      (versions + static_cast<double>(held.gradient_sets)));
+    return saturating_add(stage.sums.constant_bytes,
+                          rounded_up(static_cast<double>(stage.sums.weight_bytes) *
+                                     (versions + static_cast<double>(held.gradient_sets))));
   }
-  return saturating_mul(saturating_add(held.versions, held.gradient_sets), stage.sums.weight_bytes);
+  return saturating_add(
+      stage.sums.constant_bytes,
+      saturating_mul(saturating_add(held.versions, held.gradient_sets), stage.sums.weight_bytes));
 }
 
 int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,

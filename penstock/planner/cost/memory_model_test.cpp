@@ -32,6 +32,18 @@ TEST(MemoryModel, CountsVersionsGradientStateStashesAndMessages) {
   EXPECT_EQ(model.stage_bytes(stage(100, 10), 2, 6), (3 + 1) * 100 + 250 + 3 * 10);
 }
 
+TEST(MemoryModel, CountsConstantsOnceWhateverTheVersions) {
+  MemoryModel model;
+  StageMemory frozen = stage(100, 10, 3, 4);
+  const int64_t trained = model.stage_bytes(frozen, 2, 6);
+  frozen.sums.constant_bytes = 7000;
+  EXPECT_EQ(model.stage_bytes(frozen, 2, 6), trained + 7000);
+  model.short_weight_share = 0.5;
+  const int64_t mixed = model.stage_bytes(frozen, 2, 6);
+  frozen.sums.constant_bytes = 0;
+  EXPECT_EQ(mixed, model.stage_bytes(frozen, 2, 6) + 7000);
+}
+
 TEST(MemoryModel, CountsASetOfGradientsForEachGroupThatFillsUpBesideOthers) {
   MemoryModel model{.strategy = Strategy::OneFOneBFlush,
                     .policy = WeightPolicy::Flush,

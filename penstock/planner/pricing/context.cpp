@@ -112,7 +112,8 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
                       .output_bytes = cost.output_bytes,
                       .backward_weight_ns = backward_weight_ns(cost, known),
                       .accumulate_ns = cost.accumulate_ns,
-                      .short_weight_bytes = cost.short_weight_bytes});
+                      .short_weight_bytes = cost.short_weight_bytes,
+                      .constant_bytes = cost.constant_bytes});
   }
   return layers;
 }

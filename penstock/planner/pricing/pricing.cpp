@@ -47,6 +47,8 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
     stage.layers.push_back(context.profile.graph.layer(layer).name);
     backward_weight_ns += context.layers[layer.index()].backward_weight_ns;
     stage.short_weight_bytes += context.layers[layer.index()].short_weight_bytes;
+    stage.constant_bytes =
+        saturating_add(stage.constant_bytes, context.layers[layer.index()].constant_bytes);
   }
   const double speed = stage_speed(context, split, index);
   const SegmentCost segment =
