@@ -186,7 +186,7 @@ def _warn_of_counts(module: torch.nn.Module, program: torch.export.ExportedProgr
             f"the model changes its buffer '{name}' of {str(buffer.dtype).removeprefix('torch.')}: "
             "it is float32 while it trains, in which whole numbers beyond 16,777,216 are not "
             "exact, and operators that want whole numbers refuse it",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -217,30 +217,8 @@ def _batched(example: Example) -> Example:
     return tuple(twice(value) for value in example)
 
 
-def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
-    """Writes a module as a file (.pt2) that `penstock.Trainer` and the command `penstock` train.
-
-    The module is exported in training mode; if it is in training mode, parts of it that are not
-    (a frozen batch norm) stay as they are. Its modes are as before afterwards. The first dimension
-    of every tensor in the example is the batch, of any size; the others are fixed.
-
-    :param module: takes tensors and returns logits, another output, or its own loss (first)
-    :param example: a batch: one tensor, several in their order, or by name (for modules of Hugging
-        Face; with ``labels`` these return their loss)
-    :param path: of the file, which ends in .pt2
-    :returns: the path
-    :raises ValueError: gradients that the program would not have (hooks, a backward pass of its
-        own, inference mode), a tensor that the module changes and that is no buffer
-    :raises torch._dynamo.exc.UserError: what torch.export says of a module that it cannot export
-
-    >>> import tempfile, torch
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> export(torch.nn.Linear(3, 2), torch.zeros(4, 3), folder.name + "/linear.pt2").name
-    'linear.pt2'
-    """
-    path = Path(path)
-    if path.suffix != ".pt2":
-        raise ValueError(f"the file's name must end in .pt2, found '{path.name}'")
+def exported(module: torch.nn.Module, example: Example) -> torch.export.ExportedProgram:
+    """The module's program in training mode, for batches of any size. Raises what `export` does."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"expected a module (an object of torch.nn.Module), found {module!r:.80}")
     module = unwrapped(module)
@@ -280,5 +258,32 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
             "train with other gradients"
         )
     _warn_of_counts(module, program)
-    torch.export.save(program, path)
+    return program
+
+
+def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
+    """Writes a module as a file (.pt2) that `penstock.Trainer` and the command `penstock` train.
+
+    The module is exported in training mode; if it is in training mode, parts of it that are not
+    (a frozen batch norm) stay as they are. Its modes are as before afterwards. The first dimension
+    of every tensor in the example is the batch, of any size; the others are fixed.
+
+    :param module: takes tensors and returns logits, another output, or its own loss (first)
+    :param example: a batch: one tensor, several in their order, or by name (for modules of Hugging
+        Face; with ``labels`` these return their loss)
+    :param path: of the file, which ends in .pt2
+    :returns: the path
+    :raises ValueError: gradients that the program would not have (hooks, a backward pass of its
+        own, inference mode), a tensor that the module changes and that is no buffer
+    :raises torch._dynamo.exc.UserError: what torch.export says of a module that it cannot export
+
+    >>> import tempfile, torch
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> export(torch.nn.Linear(3, 2), torch.zeros(4, 3), folder.name + "/linear.pt2").name
+    'linear.pt2'
+    """
+    path = Path(path)
+    if path.suffix != ".pt2":
+        raise ValueError(f"the file's name must end in .pt2, found '{path.name}'")
+    torch.export.save(exported(module, example), path)
     return path
