@@ -1,6 +1,7 @@
 #include "penstock/planner/pytorch_split.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,17 +20,13 @@ namespace {
   throw NotForPytorch("torch.distributed.pipelining " + why);
 }
 
-/// Position of the first layer of each stage but the first.
-std::vector<int> cuts_of(const plan::Plan& plan, const graph::ModelGraph& graph) {
-  std::vector<int> cuts;
-  const std::vector<StageId> stages = plan::stage_of_layer(plan, graph);
-  for (size_t l = 1; l < stages.size(); ++l) {
-    if (stages[l] == stages[l - 1]) continue;
-    if (stages[l].value != stages[l - 1].value + 1)
-      refuse("takes stages of consecutive layers; this plan's are not");
-    cuts.push_back(static_cast<int>(l));
-  }
-  return cuts;
+[[noreturn]] void refuse_places(size_t found, size_t stages, const std::string& cut_at) {
+  refuse(
+      fmt::format("is to cut before {}: behind the first layer the model has {} such {}, which "
+                  "is too few for the plan's {} stages",
+                  cut_at.empty() ? "blocks and modules outside of them"
+                                 : fmt::format("modules that fit '{}'", cut_at),
+                  found, found == 1 ? "place" : "places", stages));
 }
 
 void check_plan(const plan::Plan& plan) {
@@ -51,19 +48,33 @@ void check_plan(const plan::Plan& plan) {
   }
 }
 
-/// By layer: the innermost module that begins with it; empty: none does.
-std::vector<std::string> modules_that_begin(const graph::ModelGraph& graph) {
-  std::vector<std::string> begins;
+/// By layer: the modules that begin with it, outermost first.
+std::vector<std::vector<std::string>> modules_that_begin(const graph::ModelGraph& graph) {
+  std::vector<std::vector<std::string>> begins;
   std::set<std::string> seen;
   for (const graph::LayerNode& layer : graph.layers()) {
     const std::string module = module_of_layer(layer.name);
-    begins.push_back(seen.contains(module) ? std::string() : module);
-    for (size_t end = 0; end != std::string::npos;) {
+    begins.emplace_back();
+    for (size_t end = 0; !module.empty() && end != std::string::npos;) {
       end = module.find('.', end + 1);
-      seen.insert(module.substr(0, end));
+      const std::string outer = module.substr(0, end);
+      if (seen.insert(outer).second) begins.back().push_back(outer);
     }
   }
   return begins;
+}
+
+/// By layer: the module before which it may be cut; empty: none.
+std::vector<std::string> places(const graph::ModelGraph& graph, const std::string& cut_at) {
+  std::vector<std::string> result;
+  for (const std::vector<std::string>& begins : modules_that_begin(graph)) {
+    const auto last = std::find_if(begins.rbegin(), begins.rend(), [&](const std::string& module) {
+      return cut_at.empty() ? block_of_module(begins.back()) == module
+                            : matches_module(cut_at, module);
+    });
+    result.push_back(last == begins.rend() ? std::string() : *last);
+  }
+  return result;
 }
 
 /// When each layer begins, in one pass over the model, and when the last one ends.
@@ -72,6 +83,32 @@ std::vector<double> begin_times(const profile::Profile& profile) {
   for (const profile::LayerCost& cost : profile.costs)
     times.push_back(times.back() + static_cast<double>(cost.forward_ns + cost.backward_ns));
   return times;
+}
+
+/// Position of the first layer of each stage but the first; of stages that are not consecutive
+/// layers, of the layer before which the model takes as long as the stages before.
+std::vector<int> cuts_of(const plan::Plan& plan, const graph::ModelGraph& graph,
+                         const std::vector<double>& times) {
+  const std::vector<StageId> stages = plan::stage_of_layer(plan, graph);
+  std::vector<double> stage_times(plan.stages.size(), 0);
+  for (size_t l = 0; l < stages.size(); ++l)
+    stage_times[static_cast<size_t>(stages[l].value)] += times[l + 1] - times[l];
+  const bool consecutive = std::is_sorted(stages.begin(), stages.end(),
+                                          [](StageId a, StageId b) { return a.value < b.value; });
+  std::vector<int> cuts;
+  double before = 0;
+  for (size_t s = 1; s < plan.stages.size(); ++s) {
+    before += stage_times[s - 1];
+    const auto first = std::find_if(stages.begin(), stages.end(), [s](StageId stage) {
+      return static_cast<size_t>(stage.value) == s;
+    });
+    const auto as_long = std::min_element(times.begin(), times.end(), [before](double a, double b) {
+      return std::abs(a - before) < std::abs(b - before);
+    });
+    const auto cut = consecutive ? first - stages.begin() : as_long - times.begin();
+    cuts.push_back(static_cast<int>(cut));
+  }
+  return cuts;
 }
 
 /// One allowed place per cut, ascending, so that they move by the least time together; nothing
@@ -118,20 +155,39 @@ std::string module_of_layer(const std::string& layer) {
   return module == "forward" ? std::string() : module;
 }
 
+std::string block_of_module(const std::string& module) {
+  std::string block;
+  for (size_t end = 0; end != std::string::npos;) {
+    end = module.find('.', end + 1);
+    const std::string outer = module.substr(0, end);
+    const std::string part = outer.substr(outer.rfind('.') + 1);
+    // "norm2" alone is a part of a block, "encoder_layer_1.norm" has one.
+    const size_t digits = part.size() - (part.find_last_not_of("0123456789") + 1);
+    if (digits > 0 && (digits == part.size() || end != std::string::npos)) block = outer;
+  }
+  return block.empty() ? module : block;
+}
+
+bool matches_module(const std::string& pattern, const std::string& module) {
+  const auto as_path = [](std::string text) {
+    std::replace(text.begin(), text.end(), '.', '/');
+    return text;
+  };
+  return fnmatch(as_path(pattern).c_str(), as_path(module).c_str(), FNM_PATHNAME) == 0;
+}
+
 PytorchSplit pytorch_split(const plan::Plan& plan, const profile::Profile& profile,
-                           const cluster::Cluster& cluster) {
+                           const cluster::Cluster& cluster, const std::string& cut_at) {
   check_plan(plan);
-  const std::vector<int> cuts = cuts_of(plan, profile.graph);
-  const std::vector<std::string> modules = modules_that_begin(profile.graph);
+  const std::vector<double> times = begin_times(profile);
+  const std::vector<int> cuts = cuts_of(plan, profile.graph, times);
+  const std::vector<std::string> modules = places(profile.graph, cut_at);
   std::vector<int> allowed;
   for (size_t l = 1; l < modules.size(); ++l) {
     if (!modules[l].empty()) allowed.push_back(static_cast<int>(l));
   }
-  const auto chosen = nearest(cuts, allowed, begin_times(profile));
-  if (!chosen) {
-    refuse(fmt::format("cuts before submodules only: the model has {} of them, the plan {} stages",
-                       allowed.size(), plan.stages.size()));
-  }
+  const auto chosen = nearest(cuts, allowed, times);
+  if (!chosen) refuse_places(allowed.size(), plan.stages.size(), cut_at);
   PytorchSplit split{.plan = plan, .cuts = {}};
   size_t layer = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s) {

@@ -75,6 +75,52 @@ TEST(PytorchSplit, MovesOthersToTheNearestModule) {
             line_plan(profile, 2).prediction.throughput_samples_per_s);
 }
 
+TEST(PytorchSplit, KnowsTheBlockOfAModule) {
+  EXPECT_EQ(block_of_module("model.layers.7.attention.query"), "model.layers.7");
+  EXPECT_EQ(block_of_module("features.9.block.3"), "features.9.block.3");
+  EXPECT_EQ(block_of_module("encoder.encoder_layer_1.mlp"), "encoder.encoder_layer_1");
+  EXPECT_EQ(block_of_module("layers.7.norm2"), "layers.7");
+  EXPECT_EQ(block_of_module("model.norm"), "model.norm");
+}
+
+TEST(PytorchSplit, CutsNotInsideOfABlock) {
+  // Before layers.0.v its q and k would cross, which may be transposed.
+  const profile::Profile profile =
+      named({"layers.0.q", "layers.0.k", "layers.0.v", "layers.1.q", "layers.1.k", "layers.1.v"});
+  const plan::Plan free = line_plan(profile, 3);
+  PytorchSplit split =
+      pytorch_split(line_plan(profile, 2), profile, flat_cluster(2, 1'000'000'000'000));
+  EXPECT_EQ(split.cuts[0].module, "layers.1");
+  EXPECT_EQ(split.cuts[0].moved, 0);
+  EXPECT_THROW(pytorch_split(free, profile, flat_cluster(3, 1'000'000'000'000)), NotForPytorch);
+  split = pytorch_split(free, profile, flat_cluster(3, 1'000'000'000'000), "layers.?.[kv]");
+  EXPECT_EQ(split.cuts[0].module, "layers.0.v");
+  EXPECT_EQ(split.cuts[1].module, "layers.1.k");
+}
+
+TEST(PytorchSplit, PatternsStopAtDots) {
+  EXPECT_TRUE(matches_module("model.layers.*", "model.layers.12"));
+  EXPECT_FALSE(matches_module("model.layers.*", "model.layers.12.mlp"));
+  EXPECT_TRUE(matches_module("*.layers.[02]", "model.layers.2"));
+  EXPECT_FALSE(matches_module("*.layers.[02]", "model.layers.1"));
+}
+
+TEST(PytorchSplit, CutsStagesThatAreNotConsecutiveByTime) {
+  // Two branches: a, b, d and a, c; e adds them.
+  profile::Profile profile = named({"a", "b", "c", "d", "e"});
+  std::vector<graph::LayerNode> nodes = profile.graph.layers();
+  nodes[2].inputs = {{LayerId{0}, 0}};
+  nodes[3].inputs = {{LayerId{1}, 0}};
+  nodes[4].inputs = {{LayerId{2}, 0}, {LayerId{3}, 0}};
+  profile.graph = graph::ModelGraph::build(1, std::move(nodes), {{LayerId{4}, 0}});
+  plan::Plan plan = line_plan(profile, 2);
+  plan.stages[0].layers = {"a", "b", "d"};
+  plan.stages[1].layers = {"c", "e"};
+  const PytorchSplit split = pytorch_split(plan, profile, flat_cluster(2, 1'000'000'000'000));
+  EXPECT_EQ(split.cuts[0].module, "d");
+  EXPECT_EQ(split.plan.stages[0].layers, (std::vector<std::string>{"a", "b", "c"}));
+}
+
 TEST(PytorchSplit, CutsStayApart) {
   const profile::Profile profile = named({"a", "a-x", "a-y", "b", "c", "c-x"});
   const PytorchSplit split = split_of(profile, 3);
@@ -99,7 +145,7 @@ TEST(PytorchSplit, RefusesWhatPyTorchHasNot) {
   replicated.stages[0].replicas = 2;
   EXPECT_THAT(refusal(replicated, profile), HasSubstr("no replicas"));
   const profile::Profile whole = named({"a", "a-x", "a-y", "a-z"});
-  EXPECT_THAT(refusal(line_plan(whole, 2), whole), HasSubstr("the model has 0 of them"));
+  EXPECT_THAT(refusal(line_plan(whole, 2), whole), HasSubstr("the model has 0 such places"));
 }
 
 }  // namespace

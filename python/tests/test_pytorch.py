@@ -30,9 +30,7 @@ def without_randomness(model):
     """Its random parts stay, but drop nothing: processes draw other numbers than one alone."""
     attention, dropout = F.scaled_dot_product_attention, F.dropout
     if F.dropout.__module__ == "torch.nn.functional":
-        F.dropout = lambda x, p=0.5, training=True, inplace=False: dropout(
-            x, 0.0, training, inplace
-        )
+        F.dropout = lambda x, p=0.5, training=True, inplace=False: dropout(x, 0.0, training)
         F.scaled_dot_product_attention = lambda *given, dropout_p=0.0, **more: attention(
             *given, **more
         )

@@ -211,6 +211,12 @@ if [ -e "$(dirname "$PENSTOCK")/penstock-train" ]; then
   grep -q 'for torch.distributed.pipelining' out || fail "no table for PyTorch: $(cat out)"
   grep -q '"split_spec"' split.json || fail "no split for PyTorch: $(cat split.json)"
   [ "$(grep -c '^[01]F0,' split.csv)" -eq 2 ] || fail "no schedule for PyTorch: $(cat split.csv)"
+  module=$(sed -n 's/.*"split_spec": *{ *"\([^"]*\)".*/\1/p' <(tr -d '\n' <split.json))
+  run 0 $tokens --strategy gpipe --format pytorch --cut-at "$module" -o split.json
+  grep -q "cut before modules that fit '$module'" out || fail "no price of a pattern: $(cat out)"
+  run 1 $tokens --strategy gpipe --format pytorch --cut-at 'none.*' -o split.json
+  grep -q "0 such places" err || fail "a pattern that fits nothing: $(cat err)"
+  refused 'expected --format pytorch' $tokens --cut-at "$module"
   refused 'give --output' $tokens --strategy gpipe --format pytorch
   run 1 $tokens --strategy 1f1b --format pytorch -o split.json
   grep -q 'synchronous schedules only' err || fail "a plan that PyTorch does not run: $(cat err)"
@@ -218,7 +224,7 @@ if [ -e "$(dirname "$PENSTOCK")/penstock-train" ]; then
 fi
 run 0 plan --help
 for option in --cost-model --sync --sync-precision --recompute --optimizer --mini-batch \
-  --compare --what-if --price --html --time-limit --memory-budget; do
+  --compare --what-if --price --html --time-limit --memory-budget --batch-size --cut-at; do
   grep -qF -- "$option" out || fail "the help lacks $option"
 done
 finish

@@ -58,6 +58,7 @@ struct PlanArguments : CommonOptions {
   std::string price;  ///< a plan; empty: search for one
   std::string output;
   std::string format = "penstock";
+  std::string cut_at;  ///< with the format pytorch; empty: before blocks
   std::string html;
 };
 
@@ -136,6 +137,7 @@ void check_files(const PlanArguments& arguments) {
 struct ForPytorch {
   std::string path;
   std::string schedule_path;
+  std::string cut_at;
 };
 
 ForPytorch pytorch_files(const PlanArguments& arguments) {
@@ -151,14 +153,15 @@ ForPytorch pytorch_files(const PlanArguments& arguments) {
         arguments.output));
   }
   if (stem.ends_with(".json")) stem.resize(stem.size() - 5);
-  return {arguments.output, stem + ".csv"};
+  return {arguments.output, stem + ".csv", arguments.cut_at};
 }
 
 /// The schedule of one step, compute only: PyTorch adds the messages.
 planner::PytorchSplit split_for_pytorch(const plan::Plan& plan, const profile::Profile& profile,
-                                        const cluster::Cluster& cluster) {
+                                        const cluster::Cluster& cluster,
+                                        const std::string& cut_at) {
   try {
-    return planner::pytorch_split(plan, profile, cluster);
+    return planner::pytorch_split(plan, profile, cluster, cut_at);
   } catch (const planner::NotForPytorch& no) {
     throw NoAnswer(no.what());
   }
@@ -295,12 +298,13 @@ int say_no(const PlanArguments& arguments, const std::string& reason) {
 /// table.
 std::string write_for_pytorch(const ForPytorch& files, const PlanInput& input,
                               const plan::Plan& plan, Json& document) {
-  const planner::PytorchSplit split = split_for_pytorch(plan, input.profile, input.cluster);
+  const planner::PytorchSplit split =
+      split_for_pytorch(plan, input.profile, input.cluster, files.cut_at);
   const Json split_document = pytorch_json(split, plan, files.schedule_path);
   write_output(files.schedule_path, pytorch_schedule(split.plan));
   write_output(files.path, to_text(split_document));
   document["pytorch"] = split_document;
-  return pytorch_text(split, plan);
+  return pytorch_text(split, plan, files.cut_at);
 }
 
 void write_plan(const PlanArguments& arguments, const std::optional<ForPytorch>& pytorch,
@@ -330,7 +334,10 @@ void write_plan(const PlanArguments& arguments, const std::optional<ForPytorch>&
 int run_plan(const PlanArguments& arguments, const CLI::App& app) {
   check_files(arguments);
   std::optional<ForPytorch> pytorch;
-  if (arguments.format == "pytorch") pytorch = pytorch_files(arguments);
+  if (arguments.format == "pytorch")
+    pytorch = pytorch_files(arguments);
+  else if (app.count("--cut-at") > 0)
+    throw ConfigError("--cut-at says where PyTorch cuts: expected --format pytorch with it");
   check_price(arguments, app);
   const PlanInput input = input_of(arguments);
   const PlanFindings found = find_plan(input, arguments.what_if);
@@ -385,6 +392,10 @@ void add_explanation(CLI::App& app, PlanArguments& arguments) {
                  "torch.distributed.pipelining, and beside it lies the schedule (.csv)")
       ->check(CLI::IsMember({"penstock", "pytorch"}))
       ->capture_default_str();
+  app.add_option(
+      "--cut-at", arguments.cut_at,
+      "With --format pytorch: cut only before modules whose names fit this pattern, e.g. "
+      "'model.layers.*' (default: before blocks, and modules outside of them)");
   app.add_option(
       "--html", arguments.html,
       "File to write an HTML page about the plan to: picture, tables, notes; needs no network");

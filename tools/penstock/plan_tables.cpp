@@ -35,6 +35,7 @@ std::string inside_text(const plan::MachineSum& inside) {
 Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
                   const std::string& schedule_path) {
   Json document{{"format", "penstock-pytorch-split"}, {"version", 1}, {"model", plan.model}};
+  document["strategy"] = to_string(plan.strategy);
   document["split_spec"] = Json::object();
   document["moved"] = Json::array();
   for (const planner::PytorchCut& cut : split.cuts) {
@@ -51,7 +52,8 @@ Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
   return document;
 }
 
-std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan) {
+std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan,
+                         const std::string& cut_at) {
   report::Table table({{"stage"}, {"begins with", report::Align::Left}, {"layers"}, {"moved"}});
   for (size_t s = 0; s < split.plan.stages.size(); ++s) {
     const int moved = s == 0 ? 0 : split.cuts[s - 1].moved;
@@ -64,9 +66,13 @@ std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& p
   const double share =
       split.plan.prediction.throughput_samples_per_s / plan.prediction.throughput_samples_per_s;
   return fmt::format(
-      "\nfor torch.distributed.pipelining, which cuts before submodules only\n{}  predicted {:.1f} "
-      "samples/s, {:.1f} % of the plan's own cuts\n",
-      table.text(2), split.plan.prediction.throughput_samples_per_s, 100 * share);
+      "\nfor torch.distributed.pipelining, cut before {}\n{}  predicted {:.1f} samples/s, {:.1f} % "
+      "of "
+      "the {:.1f} of the plan's own cuts\n",
+      cut_at.empty() ? "blocks and modules outside of them"
+                     : fmt::format("modules that fit '{}'", cut_at),
+      table.text(2), split.plan.prediction.throughput_samples_per_s, 100 * share,
+      plan.prediction.throughput_samples_per_s);
 }
 
 Json what_if_json(const std::vector<plan::WhatIfResult>& changes) {

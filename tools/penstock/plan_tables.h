@@ -19,7 +19,9 @@ namespace penstock::tool {
 /// beside it.
 Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
                   const std::string& schedule_path);
-std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan);
+/// The same as a table, with what the restriction to `cut_at` (empty: to blocks) costs.
+std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan,
+                         const std::string& cut_at);
 
 Json what_if_json(const std::vector<plan::WhatIfResult>& changes);
 
