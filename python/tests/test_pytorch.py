@@ -1,11 +1,12 @@
 """Plans in PyTorch's own pipelines: the models of test_models.py are cut as a plan says and trained
-for five steps by two processes, with the losses and weights of the whole module. torchtitan and
-DeepSpeed are skipped where they are not installed.
+for five steps by two processes, with the losses and weights of the whole module. torchtitan
+and DeepSpeed are left out where they are not installed.
 
 test_pytorch.py [-k NAME]
 """
 
 import copy
+import importlib.util
 import json
 import os
 import subprocess
@@ -124,6 +125,31 @@ def rank_main(folder):
     dist.destroy_process_group()
 
 
+def deepspeed_main(folder):
+    """One rank: DeepSpeed trains a sequence with the plan's cut. It builds no operators, which take
+    a compiler."""
+    import deepspeed
+    import deepspeed.comm.torch
+    import penstock.pytorch
+
+    deepspeed.comm.torch.build_shm_op = lambda: None
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(1)
+    layers = [nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)]
+    document = {"stages": [["0", "1", "2"], ["3", "4"]]}
+    module = penstock.pytorch.deepspeed_module(layers, document, loss_fn=nn.CrossEntropyLoss())
+    engine, *_ = deepspeed.initialize(
+        model=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+        config={"train_batch_size": 16, "train_micro_batch_size_per_gpu": 4},
+    )  # fmt: skip
+    x = torch.randn(16, 8)
+    data = list(zip(x.chunk(PARTS), x[:, :4].argmax(1).chunk(PARTS)))
+    losses = [float(engine.train_batch(iter(data))) for _ in range(STEPS)]
+    found = {"parts": module.parts, "names": [name for name, _ in module.named_parameters()]}
+    name = f"deepspeed.{os.environ['RANK']}.json"
+    (folder / name).write_text(json.dumps({**found, "losses": losses}))
+
+
 def is_installed(package):
     try:
         test_models.vision() if package == "torchvision" else __import__(package)
@@ -176,6 +202,46 @@ class PytorchTest(unittest.TestCase):
                         self.assertAlmostEqual(value, expected, places=4)
                     self.assertLess(found["apart"], 1e-4)
 
+    @unittest.skipUnless(importlib.util.find_spec("deepspeed"), "DeepSpeed is not installed")
+    def test_deepspeed_trains_with_the_cut(self):
+        with tempfile.TemporaryDirectory() as name:
+            world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29717",
+                     "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}  # fmt: skip
+            ranks = [
+                subprocess.Popen(
+                    [sys.executable, __file__, name, "deepspeed"],
+                    env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                )
+                for rank in range(2)
+            ]  # fmt: skip
+            errors = [process.communicate(timeout=300)[1] for process in ranks]
+            for process, error in zip(ranks, errors):
+                self.assertEqual(process.returncode, 0, error[-3000:])
+            found = [json.loads((Path(name) / f"deepspeed.{k}.json").read_text()) for k in (0, 1)]
+        self.assertEqual([one["parts"] for one in found], [[0, 3, 5]] * 2)
+        self.assertEqual(found[1]["names"], ["4.weight", "4.bias"])
+        self.assertLess(found[1]["losses"][-1], found[1]["losses"][0])
+
+    def test_torchtitan_splits_by_the_parts(self):
+        import penstock.pytorch
+
+        try:
+            from torchtitan.distributed import pipeline_parallel as titan
+        except ImportError as error:
+            self.skipTest(str(error))
+        model = nn.Module()
+        model.tok_embeddings = nn.Embedding(16, 8)
+        model.layers = nn.ModuleDict({str(k): nn.Linear(8, 8) for k in range(3)})
+        model.output = nn.Linear(8, 16)
+        layers = [["tok_embeddings", "layers.0"], ["layers.1", "layers.2-add", "output"]]
+        parts = penstock.pytorch.module_parts({"stages": layers})
+        split = [titan._split_module(model, names) for names in parts]
+        self.assertEqual(
+            [sorted({name.rpartition(".")[0] for name in one.state_dict()}) for one in split],
+            [["layers.0", "tok_embeddings"], ["layers.1", "layers.2", "output"]],
+        )
+
     def test_models_train_as_whole(self):
         for package in ("torchvision", "transformers"):
             if not is_installed(package):
@@ -223,6 +289,6 @@ class PytorchTest(unittest.TestCase):
 
 if __name__ == "__main__":
     if "RANK" in os.environ:
-        rank_main(Path(sys.argv[1]))
+        (deepspeed_main if "deepspeed" in sys.argv else rank_main)(Path(sys.argv[1]))
     else:
         unittest.main()
