@@ -119,7 +119,7 @@ TEST(Asynchronous, WhatCannotBeAddedIsRefused) {
   EXPECT_THAT(refusal(tied, asynchronous_options(tied, "asynchronous", 1)),
               HasSubstr("layers of 'branching' share weights"));
   EXPECT_THAT(refusal(model, asynchronous_options(model, "asynchronous", -1)),
-              HasSubstr("--staleness"));
+              HasSubstr("the staleness"));
   EXPECT_THROW(check_against_serial(model, data, asynchronous_options(model, "asynchronous", 1), 3),
                ConfigError);
 }

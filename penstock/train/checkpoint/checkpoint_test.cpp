@@ -434,7 +434,7 @@ TEST(Checkpoint, WhenLatestNamesAMissingFolderAnIntactOneIsNamed) {
   EXPECT_THAT(
       load_refusal(folder.path()),
       AllOf(HasSubstr("latest"), HasSubstr("step-000000002"), HasSubstr("intact checkpoint is"),
-            HasSubstr("with --checkpoint " + (folder / "step-000000001").string() + " --resume")));
+            HasSubstr((folder / "step-000000001").string() + "': resume from that folder")));
   for (const char* text : {"", "\n", "../../etc\n", "step-000000001", "step-000000001\n",
                            "step-000000001\ncrc32 00000000\n"}) {
     write_test_file(folder / "latest", text);

@@ -104,7 +104,7 @@ TEST(ImageFiles, BadImagesAreNamed) {
                 images.inputs({0, 1});
               }),
               AllOf(HasSubstr("a/2.png: "), HasSubstr("cannot be decoded: it is no image"),
-                    HasSubstr("--bad-samples skip")));
+                    HasSubstr("bad samples can be skipped")));
   const auto bad = images.bad_images();
   ASSERT_EQ(bad.size(), 3u);
   EXPECT_EQ(bad[0].index, 1);
