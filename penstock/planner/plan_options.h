@@ -35,8 +35,8 @@ struct PlanOptions {
   std::optional<plan::Strategy> strategy = {};
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the kind's default
   std::string cost_model = "penstock";             ///< cost_model_names()
-  /// How replicas add their gradients. Nothing: the method whose plan is fastest by more than
-  /// 0.5 %, in their order.
+  /// How replicas add their gradients. Nothing, as the commands have it unless told otherwise: the
+  /// method whose plan is fastest, and `ordered` within 0.5 % of it.
   std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
   FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
   Choice recompute = Choice::Auto;  ///< Auto: only where the memory limit requires it
