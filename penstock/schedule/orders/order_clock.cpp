@@ -43,6 +43,45 @@ OrderClock::OrderClock(const OrderProblem& problem) : problem_(&problem), wires_
   }
   position_.resize(workers);
   starts_.resize(workers);
+  left_.resize(workers);
+  left_data_.resize(workers);
+  way_back_ = ways_back();
+}
+
+std::vector<int64_t> OrderClock::ways_back() const {
+  std::vector<int64_t> ways(free_.size(), std::numeric_limits<int64_t>::max());
+  int64_t way = 0;
+  for (int32_t s = 0; s < problem_->num_stages(); ++s) {
+    const OrderProblem::Stage& stage = problem_->stages[static_cast<size_t>(s)];
+    if (s == 0) {
+      way = stage.weight + finish_of(static_cast<size_t>(stage.workers.front()));
+    } else {
+      const OrderProblem::Stage& to = problem_->stages[static_cast<size_t>(s) - 1];
+      const bool is_local =
+          std::find_first_of(stage.workers.begin(), stage.workers.end(), to.workers.begin(),
+                             to.workers.end()) != stage.workers.end();
+      way += to.input - to.again + (is_local ? 0 : wires_.least_time(s - 1));
+    }
+    for (const int32_t w : stage.workers)
+      ways[static_cast<size_t>(w)] = std::min(ways[static_cast<size_t>(w)], way);
+  }
+  return ways;
+}
+
+void OrderClock::count_work(const Order& order) {
+  ends_ = 0;
+  for (size_t w = 0; w < order.size(); ++w) {
+    int64_t all = 0;
+    int64_t weights = 0;
+    for (const OrderStep& step : order[w]) {
+      all += time_of(step);
+      if (step.op == Op::BackwardWeight) weights += time_of(step);
+    }
+    const int64_t finish = order[w].empty() ? 0 : finish_of(w);
+    left_[w] = problem_->repetitions * (all + finish);
+    left_data_[w] = order[w].empty() ? 0 : left_[w] - weights - finish + way_back_[w];
+    ends_ += left_[w];
+  }
 }
 
 void OrderClock::hand_on(const OrderStep& step, int32_t worker, size_t before, int64_t end) {
@@ -61,29 +100,45 @@ void OrderClock::hand_on(const OrderStep& step, int32_t worker, size_t before, i
     return;
   }
   there[at] = kUnderWay;
-  send(forward ? at : there.size() + at, {.link = link, .sender = worker, .receiver = other}, end);
+  send(forward ? at : there.size() + at, link, worker, other, end);
 }
 
-void OrderClock::send(size_t id, const OrderWires::Message& message, int64_t now) {
-  messages_[id] = message;
+void OrderClock::send(size_t id, int32_t link, int32_t sender, int32_t receiver, int64_t now) {
+  // Field by field, here and below: to read a struct just written in parts is slow.
+  OrderWires::Message& message = messages_[id];
+  message.link = link;
+  message.sender = sender;
+  message.receiver = receiver;
+  message.hop = 0;
+  message.end = 0;
   waits_for_[id] = OrderWires::kNobody;
-  events_.push_back(
-      {.time = now, .id = static_cast<int32_t>(id), .sender = message.sender, .number = sent_++});
-  std::push_heap(events_.begin(), events_.end(), std::greater<>());
+  const uint64_t rank = Event::kHasNotWaited | static_cast<uint64_t>(sender) << 32 | sent_++;
+  add_event(now, rank, static_cast<int32_t>(id));
+}
+
+void OrderClock::add_event(int64_t time, uint64_t rank, int32_t id) {
+  size_t at = events_.size();
+  events_.emplace_back();
+  while (at > 0 && events_[(at - 1) / 2].is_after(time, rank)) {
+    events_[at] = events_[(at - 1) / 2];
+    at = (at - 1) / 2;
+  }
+  events_[at].time = time;
+  events_[at].rank = rank;
+  events_[at].id = id;
 }
 
 void OrderClock::next_event() {
+  const int64_t now = events_.front().time;
+  const uint64_t rank = events_.front().rank;
+  const int32_t number = events_.front().id;
   std::pop_heap(events_.begin(), events_.end(), std::greater<>());
-  Event event = events_.back();
   events_.pop_back();
-  const auto id = static_cast<size_t>(event.id);
+  const auto id = static_cast<size_t>(number);
   OrderWires::Message& message = messages_[id];
   int64_t when = 0;
-  if (!wires_.advance(message, event.id, event.time, when, waits_for_[id])) {
-    event.time = when;
-    event.waited = true;
-    events_.push_back(event);
-    std::push_heap(events_.begin(), events_.end(), std::greater<>());
+  if (!wires_.advance(message, number, now, when, waits_for_[id])) {
+    add_event(when, rank & ~Event::kHasNotWaited, number);
     return;
   }
   const size_t all = forward_there_.size();
@@ -101,8 +156,13 @@ bool OrderClock::finish(int32_t worker, int64_t now) {
   team.last = std::max(team.last, now);
   if (++team.here < team.expected) return false;
   for (const int32_t member : team.workers) {
-    free_[static_cast<size_t>(member)] = team.last + team.finish;
-    ++may_run_[static_cast<size_t>(member)];
+    const auto m = static_cast<size_t>(member);
+    const int64_t counted = left_[m] > 0 ? team.finish : 0;
+    ends_ += team.last + team.finish - counted - free_[m];
+    left_[m] -= counted;
+    left_data_[m] -= counted;
+    free_[m] = team.last + team.finish;
+    ++may_run_[m];
     if (member != worker) awake_.push_back(member);
   }
   team.here = 0;
@@ -134,8 +194,15 @@ void OrderClock::go_on(const Order& order, int32_t worker) {
     const int64_t there = ready(step, before);
     if (there == kNotYet) break;
     const int64_t start = std::max(there, free);
+    if (start > free) {
+      idle(w, free, start);
+      if (is_hopeless_) return;
+    }
     starts[at] = start;  // the last repetition's stay
-    free = start + time_of(step);
+    const int64_t time = time_of(step);
+    free = start + time;
+    left_[w] -= time;
+    if (step.op != Op::BackwardWeight || repetition != last_repetition) left_data_[w] -= time;
     if (step.op != Op::BackwardWeight) hand_on(step, worker, before, free);
   }
   free_[w] = free;
@@ -143,14 +210,14 @@ void OrderClock::go_on(const Order& order, int32_t worker) {
 }
 
 void OrderClock::wake_all(const Order& order) {
-  while (!awake_.empty()) {
+  while (!awake_.empty() && !is_hopeless_) {
     const int32_t worker = awake_.back();
     awake_.pop_back();
     go_on(order, worker);
   }
 }
 
-OrderTime OrderClock::run(const Order& order) {
+OrderTime OrderClock::run(const Order& order, const OrderTime& best) {
   std::fill(forward_there_.begin(), forward_there_.end(), kNotYet);
   std::fill(input_there_.begin(), input_there_.end(), kNotYet);
   std::fill(free_.begin(), free_.end(), 0);
@@ -175,11 +242,16 @@ OrderTime OrderClock::run(const Order& order) {
     awake_.push_back(static_cast<int32_t>(w));
   }
   steps_run_ += static_cast<int64_t>(steps) * (wires_.are_used() ? kStepsOfSharedLinks : 1);
+  best_ = best;
+  reaches_best_ = false;
+  is_hopeless_ = false;
+  count_work(order);
   wake_all(order);
-  while (!events_.empty()) {
+  while (!events_.empty() && !is_hopeless_) {
     next_event();
     wake_all(order);
   }
+  if (is_hopeless_) return {};
   for (size_t w = 0; w < order.size(); ++w) {
     if (position_[w] < order[w].size() * static_cast<size_t>(problem_->repetitions)) return {};
   }

@@ -3,9 +3,11 @@
 //
 //   OrderClock clock(problem);
 //   OrderTime time = clock.run(order);       // time.end, or time.is_stuck()
+//   clock.run(other, time) < time;           // often much sooner, where it is not
 //   std::vector<CriticalRun> path = clock.critical_runs(order);
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <limits>
@@ -41,12 +43,13 @@ class OrderClock {
   explicit OrderClock(const OrderProblem& problem);
 
   /// The time of all repetitions. Stuck where the lists wait for each other. O(steps), and O(log
-  /// messages under way) more for each message where links are shared.
-  OrderTime run(const Order& order);
-  /// Of the last run(), which was not stuck: the longest path from its end back, within the last
-  /// repetition.
+  /// messages under way) more for each message where links are shared. It ends as soon as the time
+  /// cannot be less than `best`, and is then as if stuck.
+  OrderTime run(const Order& order, const OrderTime& best = {});
+  /// Of the last run(), which was not stuck and ended: the longest path from its end back, within
+  /// the last repetition.
   std::vector<CriticalRun> critical_runs(const Order& order) const;
-  /// How many steps all runs have looked at.
+  /// How many steps all runs have looked at, had each gone to its end.
   int64_t steps_run() const { return steps_run_; }
 
  private:
@@ -56,17 +59,17 @@ class OrderClock {
   /// A message that reaches its next wire.
   struct Event {
     int64_t time = 0;
+    /// The rule of the simulator for ties: those that have waited first, then by sender, then in
+    /// the order in which they were sent.
+    uint64_t rank = 0;
     int32_t id = 0;  ///< of the message
-    int32_t sender = 0;
-    uint32_t number = 0;  ///< in the order in which they were sent
-    bool waited = false;
 
-    /// The rule of the simulator for ties: those that have waited first, then by sender.
-    bool operator>(const Event& other) const {
-      if (time != other.time) return time > other.time;
-      if (waited != other.waited) return other.waited;
-      return sender != other.sender ? sender > other.sender : number > other.number;
+    static constexpr uint64_t kHasNotWaited = uint64_t{1} << 63;
+
+    bool is_after(int64_t other_time, uint64_t other_rank) const {
+      return time != other_time ? time > other_time : rank > other_rank;
     }
+    bool operator>(const Event& other) const { return is_after(other.time, other.rank); }
   };
 
   /// Workers that wait for each other after each mini-batch.
@@ -90,6 +93,20 @@ class OrderClock {
   /// When it may begin by the data of other stages, kNotYet while that is not there. `before`: the
   /// cells of the earlier repetitions, as in the functions below.
   int64_t ready(const OrderStep& step, size_t before) const;
+  /// All that is left for each worker, at the beginning of a run.
+  void count_work(const Order& order);
+  /// Per worker: after its last F or I, until the last gradient is back at stage 0 and used there.
+  std::vector<int64_t> ways_back() const;
+  int64_t finish_of(size_t worker) const {
+    return team_of_[worker] < 0 ? 0 : teams_[static_cast<size_t>(team_of_[worker])].finish;
+  }
+  /// The worker cannot go on before `start`, and has been free since `free`.
+  void idle(size_t worker, int64_t free, int64_t start) {
+    ends_ += start - free;
+    const int64_t end = std::max(start + left_[worker], start + left_data_[worker]);
+    reaches_best_ = reaches_best_ || end == best_.end;
+    is_hopeless_ = end > best_.end || (reaches_best_ && ends_ >= best_.ends);
+  }
   /// Goes on with the worker's list as far as its data is there.
   void go_on(const Order& order, int32_t worker);
   /// The worker has done a mini-batch at `now`. Whether it may go on: it was the last of its team,
@@ -98,7 +115,8 @@ class OrderClock {
   /// Hands the step's result to the next stage, `end` being its end.
   void hand_on(const OrderStep& step, int32_t worker, size_t before, int64_t end);
   /// Sends the message, number `id`.
-  void send(size_t id, const OrderWires::Message& message, int64_t now);
+  void send(size_t id, int32_t link, int32_t sender, int32_t receiver, int64_t now);
+  void add_event(int64_t time, uint64_t rank, int32_t id);
   /// The next message reaches its next wire.
   void next_event();
   void wake_all(const Order& order);
@@ -124,6 +142,14 @@ class OrderClock {
   std::vector<int32_t> waits_for_;  ///< the message that it waited for last
   std::vector<Event> events_;       ///< a heap
   uint32_t sent_ = 0;
+  // What the time is at least, by what is left for each worker when it has no more gaps.
+  std::vector<int64_t> way_back_;   ///< per worker
+  std::vector<int64_t> left_;       ///< per worker: all its work
+  std::vector<int64_t> left_data_;  ///< per worker: up to its last F or I, and the way back
+  int64_t ends_ = 0;                ///< OrderTime's
+  OrderTime best_ = {};
+  bool reaches_best_ = false;  ///< the end is not before that of the best
+  bool is_hopeless_ = false;   ///< not better than the best
   int64_t steps_run_ = 0;
 };
 

@@ -44,6 +44,12 @@ OrderWires::OrderWires(const OrderProblem& problem) : problem_(&problem) {
   wires_.resize(wires);
 }
 
+int64_t OrderWires::least_time(int32_t link) const {
+  const auto at = static_cast<size_t>(link);
+  const OrderProblem::Stage& stage = problem_->stages[at];
+  return is_busy_[at] ? latency_[at] + stage.busy.front() : stage.message;
+}
+
 void OrderWires::clear() { std::fill(wires_.begin(), wires_.end(), Wire{}); }
 
 bool OrderWires::advance(Message& message, int32_t id, int64_t now, int64_t& when,

@@ -27,6 +27,8 @@ class OrderWires {
   /// Whether some message occupies a wire for longer than a negligible time.
   bool are_used() const { return used_; }
   bool occupies(int32_t link) const { return is_busy_[static_cast<size_t>(link)]; }
+  /// No message takes less to go to the next stage or back.
+  int64_t least_time(int32_t link) const;
 
   /// All wires are free, for ever before.
   void clear();
