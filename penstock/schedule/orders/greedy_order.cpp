@@ -14,9 +14,10 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 class GreedyRun {
  public:
-  GreedyRun(const OrderProblem& problem, const GreedyRules& rules)
+  GreedyRun(const OrderProblem& problem, const GreedyRules& rules, KeptRange& range)
       : problem_(problem),
         rules_(rules),
+        range_(range),
         wires_(problem),
         workers_(static_cast<size_t>(problem.num_workers)) {
     for (int32_t s = 0; s < problem.num_stages(); ++s) {
@@ -108,8 +109,11 @@ class GreedyRun {
   bool may_forward(const Worker& worker, size_t w, size_t h) const {
     const auto later = static_cast<int64_t>(worker.held.size() - 1 - h);
     const int64_t most = problem_.most_kept[w];
-    if (worker.kept + 1 + later > most || worker.held[h].ahead >= worker.held[h].lead) return false;
+    if (worker.held[h].ahead >= worker.held[h].lead) return false;
+    if (!range_.allows(w, worker.kept + 1 + later, most)) return false;
     if (later == 0 || worker.held[h].kept == 0) return true;
+    if (rules_.reserve_percent == 0) return range_.allows(w, worker.held[h].kept + 1, most);
+    range_.pin(w, most);
     return worker.held[h].kept + 1 + most * rules_.reserve_percent / 100 <= most;
   }
 
@@ -145,8 +149,8 @@ class GreedyRun {
     const Choice data = input.start <= forward.start ? input : forward;
     if (worker.weights.empty()) return data;
     const Choice weight{worker.free, Op::BackwardWeight, 0};
-    const bool full = worker.kept >= problem_.most_kept[w];
-    if (rules_.free_memory_first && full) return weight;
+    if (rules_.free_memory_first && !range_.allows(w, worker.kept + 1, problem_.most_kept[w]))
+      return weight;
     const OrderProblem::Stage& stage =
         problem_.stages[static_cast<size_t>(worker.weights.front().stage)];
     const int64_t waits = stage.weight * rules_.patience_percent / 100;
@@ -220,6 +224,7 @@ class GreedyRun {
 
   const OrderProblem& problem_;
   GreedyRules rules_;
+  KeptRange& range_;
   OrderWires wires_;
   std::vector<Worker> workers_;
   std::vector<size_t> tree_;  ///< node n has the children 2n and 2n + 1; then one leaf per worker
@@ -228,8 +233,10 @@ class GreedyRun {
 
 }  // namespace
 
-Order greedy_order(const OrderProblem& problem, const GreedyRules& rules, int64_t bound) {
-  return GreedyRun(problem, rules).run(bound);
+Order greedy_order(const OrderProblem& problem, const GreedyRules& rules, int64_t bound,
+                   KeptRange* range) {
+  KeptRange own(static_cast<size_t>(problem.num_workers));
+  return GreedyRun(problem, rules, range == nullptr ? own : *range).run(bound);
 }
 
 }  // namespace penstock::schedule

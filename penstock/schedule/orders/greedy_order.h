@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "penstock/schedule/orders/kept_range.h"
 #include "penstock/schedule/orders/order_problem.h"
 
 namespace penstock::schedule {
@@ -25,9 +26,9 @@ struct GreedyRules {
   bool free_memory_first = false;
 };
 
-/// Complete and never stuck; empty when all repetitions cannot end before `bound`. O(steps log
-/// workers).
+/// Complete and never stuck; empty when all repetitions cannot end before `bound`. `range`: takes
+/// in which other limits, most_kept, give the same order. O(steps log workers).
 Order greedy_order(const OrderProblem& problem, const GreedyRules& rules,
-                   int64_t bound = std::numeric_limits<int64_t>::max());
+                   int64_t bound = std::numeric_limits<int64_t>::max(), KeptRange* range = nullptr);
 
 }  // namespace penstock::schedule

@@ -1,22 +1,18 @@
 #include "penstock/schedule/orders/search_order.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "penstock/schedule/orders/greedy_order.h"
+#include "penstock/schedule/orders/kept_range.h"
 #include "penstock/schedule/orders/order_clock.h"
+#include "penstock/schedule/orders/search_trails.h"
 #include "penstock/util/check.h"
 #include "penstock/util/numbers/rng.h"
 
 namespace penstock::schedule {
 namespace {
-
-bool fits_all(const OrderProblem& problem, const Order& order) {
-  for (int32_t w = 0; w < problem.num_workers; ++w) {
-    if (!fits(problem, w, order[static_cast<size_t>(w)])) return false;
-  }
-  return true;
-}
 
 /// Whether `later` may not come before `earlier` on the same worker.
 bool must_follow(const OrderStep& earlier, const OrderStep& later) {
@@ -51,21 +47,46 @@ class Search {
   explicit Search(const OrderProblem& problem)
       : problem_(problem), clock_(problem), least_(least_time(problem)) {}
 
-  void may_keep(std::vector<int64_t> most_kept) { problem_.most_kept = std::move(most_kept); }
-  bool has_order() const { return !time_.is_stuck(); }
-  int64_t end() const { return time_.end; }
+  void may_keep(std::vector<int64_t> most_kept) {
+    problem_.most_kept = std::move(most_kept);
+    range_ = KeptRange(problem_.most_kept.size());
+  }
+  /// Since may_keep().
+  const KeptRange& range() const { return range_; }
   bool is_perfect() const { return time_.end == least_; }
   const Order& order() const { return order_; }
-  int64_t spent() const { return clock_.steps_run(); }
+  int64_t spent() const { return spent_before_ + clock_.steps_run(); }
+
+  /// Goes on where another search of the same problem stood.
+  void go_on(const Standing& standing) {
+    order_ = *standing.order;
+    time_ = standing.time;
+    rng_ = standing.rng;
+    spent_before_ = standing.spent - clock_.steps_run();
+  }
+  /// `before`: an earlier standing, which shares its order where that is the same.
+  Standing standing(const Standing& before, std::vector<bool> offered) const {
+    const bool is_same = *before.order == order_;
+    return {.order = is_same ? before.order : std::make_shared<const Order>(order_),
+            .time = time_,
+            .rng = rng_,
+            .spent = spent(),
+            .offered = std::move(offered)};
+  }
 
   /// False when it keeps too much.
   bool offer(Order order) {
-    if (order.empty() || !fits_all(problem_, order)) return false;
-    const OrderTime time = clock_.run(order);
+    if (order.empty() || !fits_all(order)) return false;
+    const OrderTime time = clock_.run(order, time_);
     if (time >= time_) return true;
     time_ = time;
     order_ = std::move(order);
     return true;
+  }
+
+  /// greedy_order()'s.
+  void offer_greedy(const GreedyRules& rules) {
+    offer(greedy_order(problem_, rules, time_.end, &range_));
   }
 
   /// Until no move helps, from the order itself and from kTries orders near it, or the clock has
@@ -96,6 +117,23 @@ class Search {
     }
   }
 
+  bool fits_in(int32_t worker, const std::vector<OrderStep>& list) {
+    const auto w = static_cast<size_t>(worker);
+    int64_t most = 0;
+    int64_t kept = 0;
+    for (const OrderStep& step : list) {
+      if (step.op == Op::Forward) most = std::max(most, ++kept);
+      if (step.op == Op::BackwardWeight) --kept;
+    }
+    return range_.allows(w, most, problem_.most_kept[w]);
+  }
+  bool fits_all(const Order& order) {
+    for (int32_t w = 0; w < problem_.num_workers; ++w) {
+      if (!fits_in(w, order[static_cast<size_t>(w)])) return false;
+    }
+    return true;
+  }
+
   /// Some steps elsewhere, whatever that costs.
   void disturb() {
     for (int moved = 0; moved < kDisturbed; ++moved) {
@@ -105,7 +143,7 @@ class Search {
       const size_t from = rng_.below(list.size());
       const size_t target = nearest(list, from, rng_.below(list.size()));
       shift(list, from, target);
-      const OrderTime time = fits(problem_, worker, list) ? clock_.run(order_) : OrderTime{};
+      const OrderTime time = fits_in(worker, list) ? clock_.run(order_) : OrderTime{};
       if (time.is_stuck())
         shift(list, target, from);
       else
@@ -150,8 +188,8 @@ class Search {
     const size_t target = nearest(list, from, to);
     if (target == from) return false;
     shift(list, from, target);
-    if (fits(problem_, worker, list)) {
-      const OrderTime time = clock_.run(order_);
+    if (fits_in(worker, list)) {
+      const OrderTime time = clock_.run(order_, time_);
       if (time < time_) {
         time_ = time;
         return true;
@@ -182,11 +220,13 @@ class Search {
   }
 
   OrderProblem problem_;
+  KeptRange range_;
   OrderClock clock_;
   int64_t least_;
   Order order_;
   OrderTime time_;
   Rng rng_{1};
+  int64_t spent_before_ = 0;
 };
 
 /// The numbers of micro-batches to keep that are tried in turn, up to `most`, and no more of them
@@ -204,6 +244,62 @@ std::vector<int64_t> limits_to_try(int64_t least, int64_t most, int64_t stages, 
   return limits;
 }
 
+/// Longer orders are not remembered: a trail has one per limit.
+constexpr int64_t kMostRemembered = 10'000;
+
+/// What search_order() tries, in turn.
+struct Tries {
+  std::vector<GreedyRules> rules = {};
+  std::vector<std::vector<int64_t>> may_keep = {};  ///< per limit and worker
+  int64_t effort_per_limit = 0;
+};
+
+Tries tries_of(const OrderProblem& problem, const std::vector<int64_t>& held, int64_t effort) {
+  const int64_t least = *std::max_element(held.begin(), held.end());
+  const int64_t micro_batches = problem.num_micro_batches;
+  const int64_t steps = std::max<int64_t>(3 * micro_batches * problem.num_stages(), 1);
+  Tries tries{.rules = rules_to_try(least > 1)};
+  std::vector<GreedyRules>& rules = tries.rules;
+  // A greedy order takes as long as looking at its steps a few times.
+  const int64_t affordable = std::max<int64_t>(effort / (4 * steps), 8);
+  if (affordable < 8 * static_cast<int64_t>(rules.size())) rules.resize(4);
+  if (affordable < 32) rules.resize(1);
+  const int64_t allowed = *std::max_element(problem.most_kept.begin(), problem.most_kept.end());
+  std::vector<int64_t> limits =
+      limits_to_try(least, std::max(least, micro_batches * least), problem.num_stages(),
+                    affordable / static_cast<int64_t>(rules.size()));
+  if (affordable < 32) limits = {allowed};  // too large to go through fewer first
+  tries.effort_per_limit = effort / static_cast<int64_t>(limits.size());
+  for (const int64_t limit : limits) {
+    if (limit > allowed) break;
+    std::vector<int64_t>& most = tries.may_keep.emplace_back(problem.most_kept);
+    for (size_t w = 0; w < held.size(); ++w) most[w] = std::max(std::min(most[w], limit), held[w]);
+  }
+  return tries;
+}
+
+/// Goes through the limits, from the first one that `trail` does not have, which it appends. False
+/// when it has found an order that cannot be better.
+bool go_through(Search& search, const std::vector<Order>& known, const Tries& tries, Trail& trail) {
+  while (trail.size() < tries.may_keep.size()) {
+    const Standing before = trail.empty() ? Standing{.offered = std::vector<bool>(known.size())}
+                                          : trail.back()->standing;
+    std::vector<bool> offered = before.offered;
+    search.may_keep(tries.may_keep[trail.size()]);
+    for (size_t k = 0; k < known.size(); ++k) {
+      if (!offered[k]) offered[k] = search.offer(known[k]);
+    }
+    for (const GreedyRules& rules : tries.rules) {
+      if (search.is_perfect()) return false;
+      search.offer_greedy(rules);
+    }
+    search.improve(search.spent() + tries.effort_per_limit);
+    trail.push_back(std::make_shared<const Stop>(
+        Stop{.may_keep = search.range(), .standing = search.standing(before, std::move(offered))}));
+  }
+  return true;
+}
+
 }  // namespace
 
 Order search_order(const OrderProblem& problem, const std::vector<Order>& known, int64_t effort) {
@@ -211,40 +307,23 @@ Order search_order(const OrderProblem& problem, const std::vector<Order>& known,
   for (const OrderProblem::Stage& stage : problem.stages) {
     for (const int32_t w : stage.workers) ++held[static_cast<size_t>(w)];
   }
-  const int64_t least = *std::max_element(held.begin(), held.end());
   for (size_t w = 0; w < held.size(); ++w)
     PENSTOCK_CHECK(problem.most_kept[w] >= held[w], w, problem.most_kept[w], held[w]);
-  const int64_t micro_batches = problem.num_micro_batches;
-  const int64_t steps = std::max<int64_t>(3 * micro_batches * problem.num_stages(), 1);
-  std::vector<GreedyRules> all_rules = rules_to_try(least > 1);
-  // A greedy order takes as long as looking at its steps a few times.
-  const int64_t affordable = std::max<int64_t>(effort / (4 * steps), 8);
-  if (affordable < 8 * static_cast<int64_t>(all_rules.size())) all_rules.resize(4);
-  if (affordable < 32) all_rules.resize(1);
-  const int64_t allowed = *std::max_element(problem.most_kept.begin(), problem.most_kept.end());
-  std::vector<int64_t> limits =
-      limits_to_try(least, std::max(least, micro_batches * least), problem.num_stages(),
-                    affordable / static_cast<int64_t>(all_rules.size()));
-  if (affordable < 32) limits = {allowed};  // too large to go through fewer first
+  const Tries tries = tries_of(problem, held, effort);
 
+  static Trails trails;
+  const bool remembers =
+      int64_t{3} * problem.num_micro_batches * problem.num_stages() <= kMostRemembered;
+  Trails::Asked asked{.problem = problem, .known = known, .effort = effort};
+  asked.problem.most_kept.clear();
+  Trail trail = remembers ? trails.find(asked, tries.may_keep) : Trail{};
   Search search(problem);
-  const int64_t per_limit = effort / static_cast<int64_t>(limits.size());
-  std::vector<bool> offered(known.size());
-  for (const int64_t limit : limits) {
-    if (limit > allowed) break;
-    OrderProblem limited = problem;
-    for (size_t w = 0; w < held.size(); ++w)
-      limited.most_kept[w] = std::max(std::min(problem.most_kept[w], limit), held[w]);
-    search.may_keep(limited.most_kept);
-    for (size_t k = 0; k < known.size(); ++k) {
-      if (!offered[k]) offered[k] = search.offer(known[k]);
-    }
-    for (const GreedyRules& rules : all_rules) {
-      if (search.is_perfect()) return search.order();
-      search.offer(greedy_order(limited, rules, search.end()));
-    }
-    search.improve(search.spent() + per_limit);
-  }
+  if (!trail.empty()) search.go_on(trail.back()->standing);
+  const bool may_improve = go_through(search, known, tries, trail);
+  std::vector<bool> offered =
+      trail.empty() ? std::vector<bool>(known.size()) : trail.back()->standing.offered;
+  if (remembers) trails.add(std::move(asked), std::move(trail));
+  if (!may_improve) return search.order();
   search.may_keep(problem.most_kept);
   for (size_t k = 0; k < known.size(); ++k) {
     if (!offered[k]) search.offer(known[k]);

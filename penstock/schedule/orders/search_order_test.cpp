@@ -254,6 +254,53 @@ TEST(SearchOrder, IsTheSameEveryTime) {
   EXPECT_EQ(search_order(problem), search_order(problem));
 }
 
+/// What earlier searches of the problem leave behind changes nothing.
+TEST(SearchOrder, IsTheSameAfterSearchesThatMayKeepMore) {
+  constexpr int64_t kEffort = 300'000;
+  Rng rng(19);
+  for (int i = 0; i < 6; ++i) {
+    OrderProblem problem = random_problem(rng, 4, 10, i % 2 == 1);
+    problem.repetitions = 1 + i % 3;
+    for (int64_t keep = 12; keep >= 2; keep -= 2) {
+      for (int64_t& most : problem.most_kept) most = between(rng, keep, keep + 3);
+      // Another problem to those who compare, with the same orders: no links are shared.
+      OrderProblem fresh = problem;
+      fresh.stages.front().busy.assign(static_cast<size_t>(keep), 0);
+      EXPECT_EQ(search_order(problem, {}, kEffort), search_order(fresh, {}, kEffort))
+          << describe(problem);
+    }
+  }
+}
+
+TEST(OrderClock, EndsEarlyOnlyWhereTheTimeIsNotBetter) {
+  Rng rng(23);
+  for (int i = 0; i < 300; ++i) {
+    const bool in_a_v = i % 2 == 1;
+    OrderProblem problem = random_problem(rng, static_cast<int>(between(rng, 1, 5)), 8, in_a_v);
+    problem.repetitions = 1 + i % 3;
+    if (i % 5 == 0) {
+      problem.link_units.emplace_back();
+      for (int32_t w = 0; w < problem.num_workers; ++w) problem.link_units[0].push_back(w / 2);
+    }
+    for (OrderProblem::Stage& stage : problem.stages) {
+      stage.finish = i % 4 == 0 ? between(rng, 0, 300) : 0;
+      if (i % 5 == 0) stage.busy = {stage.message};
+    }
+    OrderClock clock(problem);
+    const auto any_order = [&] {
+      return greedy_order(problem, {.lead_percent = between(rng, 100, 250),
+                                    .patience_percent = between(rng, 0, 150)});
+    };
+    const Order order = any_order();
+    const OrderTime time = clock.run(order);
+    const OrderTime best = clock.run(any_order());
+    EXPECT_EQ(std::min(clock.run(order, best), best), std::min(time, best)) << describe(problem);
+    EXPECT_EQ(clock.run(order), time);
+    EXPECT_EQ(clock.run(order, {.end = time.end, .ends = time.ends + 1}), time);
+    EXPECT_TRUE(clock.run(order, {.end = time.end, .ends = time.ends}) >= time);
+  }
+}
+
 /// Servers of two with a wire of their own: here one message waits for another, and that one, at
 /// another wire, for a third that was sent after the first.
 TEST(SearchOrder, EndsWhereMessagesWaitForEachOther) {
