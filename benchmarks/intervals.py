@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
-"""How often runs lie in the interval that `penstock train` predicts for them: small and fast
-models, each as serial, dp, 1f1b and zb-h1 with two workers, every run with a profile of its own.
+"""How well `penstock train` predicts: small and fast models, each as serial, dp, 1f1b and zb-h1
+with two workers, every run with a profile of its own, and how often the run lies in the interval
+that was predicted for it.
 
-Prints a table and writes a JSON with every number. Standard library only.
+    intervals.py                                              # 16 runs and 4 more, in threads
+    intervals.py --strategies all --fabrics threads tcp       # docs/accuracy.md
+    intervals.py --strategies dp --fabrics tcp --syncs ordered ring hierarchical
+
+Prints a table of the runs and one of bias and worst cases by strategy and fabric, and writes a JSON
+with every number. Standard library only.
 """
 
 import argparse
@@ -10,6 +16,7 @@ import json
 import pathlib
 import statistics
 import sys
+import typing
 
 from machine import REPOSITORY, describe_machine
 from run_bench import Failed, run_json
@@ -22,33 +29,59 @@ MODELS = {
     "vgg_small": (["--model", "vgg_small", "--lr", "0.001"], 9_000),
 }
 STRATEGIES = ["serial", "dp", "1f1b", "zb-h1"]
+ALL_STRATEGIES = ["serial", "dp", "mp", "gpipe", "1f1b", "2bw", "1f1b-flush", "eager-1f1b",
+                  "interleaved", "interleaved-zb", "zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half",
+                  "v-min", "zb-auto-v", "dualpipe-v", "dualpipe", "chimera"]
+RANKS = 2
 BATCH = 64
 MOST_SAMPLES_IN_MEMORY = 12_800
 QUICK_SAMPLES = 256
 WIDEST = 0.25
 
 
-def train(penstock, words, strategy, samples, seed):
+class Case(typing.NamedTuple):
+    model: str
+    strategy: str
+    fabric: str  # "threads", or what carries messages between two processes
+    sync: str
+
+
+def cases_of(args):
+    """Every model under every strategy and fabric; the way to add gradients matters to dp alone."""
+    strategies = ALL_STRATEGIES if args.strategies == ["all"] else args.strategies
+    for model in args.models:
+        for fabric in args.fabrics:
+            for strategy in strategies:
+                if strategy == "serial" and fabric != "threads":
+                    continue  # one worker
+                for sync in args.syncs if strategy == "dp" and fabric != "threads" else ["auto"]:
+                    yield Case(model, strategy, fabric, sync)
+
+
+def train(penstock, words, case, samples, seed):
     """One run; all samples are seen, in as many epochs as memory asks for."""
     in_memory = max(BATCH, min(samples, MOST_SAMPLES_IN_MEMORY) // BATCH * BATCH)
     epochs = max(1, round(samples / in_memory))
-    command = [penstock, "train", *words, "--data", "synthetic", "--train-samples", in_memory,
-               "--epochs", epochs, "--batch-size", BATCH, "--strategy", strategy, "--no-eval",
-               "--seed", seed, "--json"]
-    if strategy != "serial":
-        command += ["--workers", 2]
-    return run_json(command, timeout=600)
+    command = ["train", *words, "--data", "synthetic", "--train-samples", in_memory, "--epochs",
+               epochs, "--batch-size", BATCH, "--strategy", case.strategy, "--no-eval", "--seed",
+               seed, "--json"]
+    if case.strategy != "serial":
+        command += ["--workers", RANKS]
+    if case.fabric == "threads":
+        return run_json([penstock, *command], timeout=600)
+    return run_json([penstock, "launch", "-n", RANKS, "--", *command, "--fabric", case.fabric,
+                     "--sync", case.sync], timeout=600)
 
 
-def row_of(model, strategy, result):
+def row_of(case, result):
     measured = result["throughput_samples_per_s"]
     predicted = result["predicted_throughput_samples_per_s"]
     low = result["prediction_low_samples_per_s"]
     high = result["prediction_high_samples_per_s"]
     if low is None:
-        raise Failed(f"{model} {strategy}: no interval")
-    row = {"model": model, "strategy": strategy, "measured": measured, "predicted": predicted,
-           "low": low, "high": high, "ratio": measured / predicted}
+        raise Failed(f"{case}: no interval")
+    row = {**case._asdict(), "measured": measured, "predicted": predicted, "low": low,
+           "high": high, "ratio": measured / predicted}
     row["width"] = (high - low) / predicted
     row["inside"] = low <= measured <= high
     row["workers"] = result["workers"]
@@ -56,10 +89,12 @@ def row_of(model, strategy, result):
 
 
 def table(rows):
-    lines = ["| model | strategy | measured, samples/s | predicted | interval | "
-             "measured / predicted | inside |", "|---|---|---|---|---|---|---|"]
+    lines = ["| model | strategy | fabric | measured, samples/s | predicted | interval | "
+             "measured / predicted | inside |", "|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        lines.append(f"| {row['model']} | {row['strategy']} | {row['measured']:,.0f} | "
+        sync = "" if row["sync"] == "auto" else f", {row['sync']}"
+        lines.append(f"| {row['model']} | {row['strategy']} | {row['fabric']}{sync} | "
+                     f"{row['measured']:,.0f} | "
                      f"{row['predicted']:,.0f} | {row['low']:,.0f} to {row['high']:,.0f} | "
                      f"{row['ratio']:.2f} | {'yes' if row['inside'] else 'no'} |")
     inside = sum(row["inside"] for row in rows)
@@ -71,38 +106,67 @@ def table(rows):
     return "\n".join(lines)
 
 
+def accuracy(rows):
+    """Bias and worst case of each strategy and fabric, over the models."""
+    groups = {}
+    for row in rows:
+        sync = "" if row["sync"] == "auto" else f", {row['sync']}"
+        groups.setdefault((row["strategy"], row["fabric"] + sync), []).append(row)
+    lines = ["| strategy | fabric | runs | bias | mean error | worst | inside |",
+             "|---|---|---|---|---|---|---|"]
+    for (strategy, fabric), of in [*groups.items(), (("**all**", ""), rows)]:
+        errors = [row["ratio"] - 1 for row in of]
+        worst = max(of, key=lambda row: abs(row["ratio"] - 1))
+        lines.append(f"| {strategy} | {fabric} | {len(of)} | "
+                     f"{100 * statistics.median(errors):+.1f} % | "
+                     f"{100 * statistics.fmean(map(abs, errors)):.1f} % | "
+                     f"{100 * (worst['ratio'] - 1):+.1f} % ({worst['model']}) | "
+                     f"{sum(row['inside'] for row in of)} |")
+    return "\n".join(lines)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=REPOSITORY / "build" / "release" / "penstock",
                         type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=1, help="of all models and strategies")
     parser.add_argument("--more", type=int, default=4, help="runs beyond that, of the next round")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--strategies", nargs="+", choices=["all", *ALL_STRATEGIES],
+                        default=STRATEGIES)
+    parser.add_argument("--fabrics", nargs="+", default=["threads"],
+                        help="threads, tcp, gloo, mpi: all but the first by two processes")
+    parser.add_argument("--syncs", nargs="+", default=["auto"], help="of dp between processes")
+    parser.add_argument("--shorter", type=float, default=1, help="by how much runs are shorter")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")
     parser.add_argument("--output", default="intervals.json", type=pathlib.Path)
     args = parser.parse_args()
 
-    plan = [(model, strategy) for model in MODELS for strategy in STRATEGIES]
+    plan = list(cases_of(args))
     runs = plan * args.rounds + plan[:: max(1, len(plan) // args.more + 1)][: args.more] \
         if args.more > 0 else plan * args.rounds
     machine = describe_machine()
     rows = []
-    try:
-        for seed, (model, strategy) in enumerate(runs, 1):
-            words, samples = MODELS[model]
-            result = train(args.penstock, words, strategy,
-                           QUICK_SAMPLES if args.quick else samples, seed)
+    failed = 0
+    for seed, case in enumerate(runs, 1):
+        words, samples = MODELS[case.model]
+        title = f"{case.model} {case.strategy} {case.fabric} {case.sync}"
+        try:
+            result = train(args.penstock, words, case,
+                           QUICK_SAMPLES if args.quick else round(samples / args.shorter), seed)
             if args.quick and result["prediction_low_samples_per_s"] is None:
                 continue  # too few passes to know anything
-            rows.append(row_of(model, strategy, result))
-            print(f"{model} {strategy}: {rows[-1]['ratio']:.2f}", file=sys.stderr)
-    except Failed as failure:
-        print(f"intervals.py: {failure}", file=sys.stderr)
-        return 1
-    finally:
+            rows.append(row_of(case, result))
+            print(f"{title}: {rows[-1]['ratio']:.2f}", file=sys.stderr)
+        except Failed as failure:
+            failed += 1
+            print(f"intervals.py: {title}: {failure}", file=sys.stderr)
         args.output.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
     if rows:
         print(table(rows))
-    return 0
+        print("\n" + accuracy(rows))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

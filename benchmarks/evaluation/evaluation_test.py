@@ -42,6 +42,18 @@ class Quantities(unittest.TestCase):
         with self.assertRaises(ValueError):
             quantities.steps_of(1.5, 0)
 
+    def test_the_all_reduce_that_a_gain_implies(self):
+        dp = {"micro_batches": 4, "micro_batch_size": 1,
+              "stages": [{"replicas": 4, "forward_ns": 1e9, "backward_ns": 2e9,
+                          "weight_bytes": 1e9}],
+              "cluster": {"levels": [{"bandwidth_bytes_per_s": 1.25e9}]}}
+        # A step takes 4 * 2 / 1 = 8 s, 5 of them for 1.5 GB through each link.
+        found = quantities.implied_all_reduce({"throughput_samples_per_s": 1.0}, dp, 2.0)
+        self.assertAlmostEqual(found["seconds"], 5.0)
+        self.assertAlmostEqual(found["gbps"], 2.4)
+        self.assertAlmostEqual(found["nominal_gbps"], 10.0)
+        self.assertIsNone(quantities.implied_all_reduce({"throughput_samples_per_s": 2.0}, dp, 1))
+
     def test_counts_and_speed_of_a_cluster(self):
         text = 'count = 4\nbandwidth = "1GB/s"  # {a}\ncount = 2\n[device]\nspeed = 1.0\n'
         self.assertEqual(
@@ -168,7 +180,10 @@ DOCUMENT = {
         "published": {"comparisons": [{
             "reported": papers.REPORTED[0].__dict__,
             "models": {name: {"ratio": 1.9, "simulated_ratio": 1.8, "config": "15-1", "other": "16"}
-                       for name in ("penstock", "sosp2019", "released")}
+                       for name in ("penstock", "sosp2019", "released")},
+            "syncs": {name: {"ratio": 1.9, "simulated_ratio": 1.8, "config": "15-1", "other": "16"}
+                      for name in ("ordered", "ring", "auto")},
+            "all_reduce": {"seconds": 4.0, "gbps": 2.0, "nominal_gbps": 10.0}
         }, {"reported": papers.REPORTED[1].__dict__, "skipped": "no vgg16.graph.txt"}]}
     }
 }
@@ -195,6 +210,8 @@ class Documents(unittest.TestCase):
                       "(time / throughput: 0.750", text)
         self.assertIn("| vgg16, 4x4 (A), over dp | 5.28 (table 1) | 15-1 | 1.90 | 1.80 | 15-1 |",
                       text)
+        self.assertIn("| vgg16, 4x4 (A) | 5.28 | 1.90 (15-1) | 1.90 (15-1) | 1.90 (15-1) | "
+                      "2.00 of 10.0 Gbps |", text)
         for line in text.splitlines():
             if line.startswith("|"):
                 self.assertTrue(line.endswith("|"))

@@ -329,8 +329,18 @@ def published(bench):
                              reported.speed)
         entry = {"reported": reported.__dict__, "models": {}}
         for cost_model in ("penstock", "sosp2019", "released"):
-            entry["models"][cost_model] = compared(bench, profile, cluster, cost_model,
-                                                   reported.over)
+            # Data parallelism is one of PipeDream's plans, whose methods without a pipeline mean
+            # nothing under the other cost models.
+            entry["models"][cost_model] = None
+            if cost_model == "penstock" or reported.over == "dp":
+                entry["models"][cost_model], _ = compared(bench, profile, cluster, cost_model,
+                                                          reported.over)
+        if reported.over == "dp":
+            entry["syncs"] = {}
+            for sync in ("ordered", "ring", "auto"):
+                entry["syncs"][sync], plans = compared(bench, profile, cluster, "penstock", "dp",
+                                                       sync)
+            entry["all_reduce"] = quantities.implied_all_reduce(*plans, reported.ratio)
         found.append(entry)
         ours = entry["models"]["penstock"]
         bench.log(f"    {reported.title} over {reported.over}: {ours['ratio']:.2f} planned, "
@@ -339,32 +349,30 @@ def published(bench):
     return {"comparisons": found}
 
 
-def compared(bench, profile, cluster, cost_model, over):
-    """The best plan that PipeDream's planner may choose, over another method's: throughputs under
-    the default cost model, the slowest parts' times under the others, whose plans for methods
-    without a pipeline mean nothing. Data parallelism is one of PipeDream's plans, here a strategy
-    of its own."""
-    if cost_model != "penstock" and over != "dp":
-        return None
-    plans = {strategy: priced(bench, profile, cluster, cost_model, strategy)
+def compared(bench, profile, cluster, cost_model, over, sync="ordered"):
+    """The best plan that PipeDream's planner may choose, over another method's, and both plans:
+    throughputs under the default cost model, the slowest parts' times under the others."""
+    plans = {strategy: priced(bench, profile, cluster, cost_model, strategy, sync)
              for strategy in ("1f1b", "dp", over)}
     key = "planned" if cost_model == "penstock" else "slowest_part"
     best = max((plans[name] for name in ("1f1b", "dp")), key=lambda plan: plan[key])
     other = plans[over]
-    return {"config": best["config"], "other": other["config"], "ratio": best[key] / other[key],
-            "simulated_ratio": best["simulated"] / other["simulated"]}
+    return ({"config": best["config"], "other": other["config"], "ratio": best[key] / other[key],
+             "simulated_ratio": best["simulated"] / other["simulated"]},
+            (best["plan"], other["plan"]))
 
 
-def priced(bench, profile, cluster, cost_model, strategy):
+def priced(bench, profile, cluster, cost_model, strategy, sync):
     """Planned and simulated throughput. No limit of memory: the profiles have batches of up to
     twice the samples that the paper trained with. Baselines use all workers."""
     path = bench.folder / f"{profile.stem}-{strategy}-{cost_model}.json"
     workers = ("--all-workers",) if strategy in ("dp", "mp") else ()
     plan = bench.penstock("plan", "--profile", profile, "--cluster", cluster, "--strategy",
-                          strategy, "--cost-model", cost_model, "--recompute", "never",
+                          strategy, "--cost-model", cost_model, "--sync", sync,
+                          "--recompute", "never",
                           "--memory-limit", "1000GB", *workers, "-o", path)
     ran = bench.penstock("simulate", "--plan", path, "--mini-batches", 64)
-    return {"config": plan["config"], "planned": plan["throughput_samples_per_s"],
+    return {"config": plan["config"], "plan": plan, "planned": plan["throughput_samples_per_s"],
             "slowest_part": 1e9 / plan["bottleneck_ns"],
             "simulated": ran["throughput_samples_per_s"]}
 

@@ -47,6 +47,26 @@ def steps_of(seconds, step_s):
     return max(2 if step_s > 3 else 6, round(seconds / step_s))
 
 
+def implied_all_reduce(pipeline, data_parallel, ratio):
+    """What the all-reduce of data parallelism reached, where a pipeline was `ratio` times as fast:
+    from the plans of both (JSON), whose computation is that of the profile. None of it is taken to
+    be hidden by the computation: with more hidden it was slower still. {seconds, gbps,
+    nominal_gbps} on the outermost links, each of which carries 2 (n - 1) / n of the weights in a
+    ring over n workers; None where computation alone takes as long."""
+    stage = data_parallel["stages"][0]
+    workers = stage["replicas"]
+    samples = data_parallel["micro_batches"] * data_parallel["micro_batch_size"]
+    step_s = samples * ratio / pipeline["throughput_samples_per_s"]
+    compute_s = (stage["forward_ns"] + stage["backward_ns"]) / 1e9
+    compute_s *= data_parallel["micro_batches"] / workers
+    if step_s <= compute_s:
+        return None
+    nominal = data_parallel["cluster"]["levels"][-1]["bandwidth_bytes_per_s"]
+    carried = 2 * (workers - 1) / workers * stage["weight_bytes"]
+    return {"seconds": step_s - compute_s, "gbps": 8e-9 * carried / (step_s - compute_s),
+            "nominal_gbps": 8e-9 * nominal}
+
+
 def with_counts(cluster, counts, speed):
     """The text of a cluster file with other counts of its levels, from the innermost on, and
     another speed of its devices. Raises ValueError if it has not as many levels, or no speed."""

@@ -215,8 +215,26 @@ def published_table(found):
                      show(ours["simulated_ratio"]), ours["config"],
                      *(f"{show(found['ratio'])} ({found['config']})" if found else "-"
                        for found in (entry["models"][name] for name in ("sosp2019", "released")))])
-    return table(["model, servers x GPUs (cluster)", "paper", "its plan", "planned", "simulated",
+    text = table(["model, servers x GPUs (cluster)", "paper", "its plan", "planned", "simulated",
                   "our plan", "paper's formula", "released code's formula"], rows)
+    return text + "\n\n" + baselines_table(found)
+
+
+def baselines_table(found):
+    """How much of a gain over data parallelism is its way of adding gradients."""
+    rows = []
+    for entry in found["comparisons"]:
+        if "syncs" not in entry:
+            continue
+        reported = entry["reported"]
+        reached = entry["all_reduce"]
+        rows.append([f"{reported['model']}, {reported['servers']}x{reported['gpus']} "
+                     f"({reported['cluster'].upper()})", f"{reported['ratio']:g}",
+                     *(f"{show(of['ratio'])} ({of['config']})" for of in entry["syncs"].values()),
+                     f"{show(reached['gbps'])} of {show(reached['nominal_gbps'])} Gbps"
+                     if reached else "its computation alone takes as long"])
+    return table(["model, servers x GPUs (cluster)", "paper", "over dp, ordered", "ring",
+                  "the fastest", "the paper's all-reduce must have reached"], rows)
 
 
 MAKERS = {

@@ -7,6 +7,7 @@
 
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
+#include "penstock/profile/kept_outputs.h"
 #include "penstock/profile/roofline.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -43,6 +44,8 @@ class GradientFlow {
     }
   }
 
+  /// Whether autograd records the layer, though its gradients may never be asked for.
+  bool is_recorded(LayerId id) const { return outputs_need_[id.index()]; }
   bool inputs_need(LayerId id) const { return inputs_need_[id.index()]; }
   bool runs_backward(LayerId id) const {
     for (const int64_t count : arriving_[id.index()]) {
@@ -73,7 +76,18 @@ class Estimate {
         device_(device),
         batch_(options.batch_size),
         optimizer_states_(static_cast<int64_t>(num_states(options.optimizer))),
-        flow_(model) {}
+        flow_(model) {
+    std::vector<profile::LayerSaves> saves;
+    for (int l = 0; l < model.graph().num_layers(); ++l) {
+      const LayerId id{l};
+      const profile::LayerWork layer =
+          model.layer(id).work(input_shapes(id), model.output_shapes(id), batch_);
+      const bool is_recorded = flow_.is_recorded(id);
+      saves.push_back(profile::saves_of(model.graph().layer(id), is_recorded && layer.saves_inputs,
+                                        is_recorded && layer.saves_outputs, layer.is_view));
+    }
+    kept_ = profile::kept_outputs(model.graph(), saves);
+  }
 
   LayerCost layer(LayerId id) const {
     const profile::LayerWork work =
@@ -103,6 +117,10 @@ class Estimate {
           checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
     }
     cost.stash_bytes = checked(id, work.stash_bytes);
+    for (size_t o = 0; o < cost.output_bytes.size() && !work.is_view; ++o) {
+      if (!kept_[id.index()][o]) cost.stash_bytes -= cost.output_bytes[o];
+    }
+    cost.stash_bytes = saturating_add(std::max<int64_t>(cost.stash_bytes, 0), loss_bytes(id));
     if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
       throw ConfigError(
           fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' "
@@ -139,12 +157,23 @@ class Estimate {
 
   /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm,
   /// then the gradient.
-  void add_loss(LayerId id, LayerCost& cost) const {
+  /// Of logits for the cross-entropy; 0 where this layer does not make them.
+  int64_t logits(LayerId id) const {
     const graph::ValueRef& result = model_.graph().outputs().front();
-    if (result.is_model_input() || result.layer != id || !flow_.runs_backward(id)) return;
-    const Shape& logits = model_.output_shapes(id).at(static_cast<size_t>(result.output));
-    if (logits.size() != 1) return;
-    const int64_t numbers = detail::batch_numbers({logits}, batch_);
+    if (result.is_model_input() || result.layer != id || !flow_.runs_backward(id)) return 0;
+    const Shape& shape = model_.output_shapes(id).at(static_cast<size_t>(result.output));
+    return shape.size() == 1 ? detail::batch_numbers({shape}, batch_) : 0;
+  }
+
+  /// What the loss keeps: its logarithms, and itself before and after it is scaled.
+  int64_t loss_bytes(LayerId id) const {
+    const int64_t numbers = model_.graph().outputs().size() == 1 ? logits(id) : 0;
+    return numbers > 0 ? detail::tensor_bytes(saturating_add(numbers, 2)) : 0;
+  }
+
+  void add_loss(LayerId id, LayerCost& cost) const {
+    const int64_t numbers = logits(id);
+    if (numbers == 0) return;
     const int64_t forward_ns = ns(detail::normalization({numbers, numbers}));
     const int64_t backward_ns = ns(detail::elementwise({numbers, numbers, numbers}));
     cost.forward_ns = saturating_add(cost.forward_ns, forward_ns);
@@ -173,6 +202,7 @@ class Estimate {
   int64_t batch_;
   int64_t optimizer_states_;
   GradientFlow flow_;
+  std::vector<std::vector<bool>> kept_;  ///< [layer][output]: profile::kept_outputs()
 };
 
 }  // namespace

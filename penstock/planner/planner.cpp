@@ -13,6 +13,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/format_rate.h"
 #include "penstock/util/text/units.h"
 
@@ -68,38 +69,58 @@ bool may_be_replaced(const Context& context) {
          options.weights.value_or(WeightPolicy::Flush) == WeightPolicy::Flush;
 }
 
-// Of the families that the partitioner prices itself.
+// Those whose plans take a search of few splits, or none.
 std::optional<Plan> faster_standard(const Context& context, Families& families,
                                     double samples_per_s) {
   if (context.options.straight || context.options.use_all_workers) return std::nullopt;
   std::optional<Plan> best;
-  for (const Strategy strategy :
-       {Strategy::Serial, Strategy::DataParallel, pipeline_with(context.options.weights)}) {
+  for (const Strategy strategy : {Strategy::Serial, Strategy::DataParallel,
+                                  pipeline_with(context.options.weights), Strategy::Hybrid}) {
     const PlanResult& other = families.standard(strategy);
     if (!other.plan || other.plan->prediction.throughput_samples_per_s <= samples_per_s) continue;
     best = other.plan;
-    samples_per_s = best->prediction.throughput_samples_per_s;
+    samples_per_s = kFaster * best->prediction.throughput_samples_per_s;
   }
   return best;
 }
 
-// A pipeline with a flush pays for synchronisation once per step. So those whose stages have
-// replicas only compete where all have the same step.
 std::optional<Plan> faster_synchronous(const Context& context, Families& families,
                                        double samples_per_s) {
   const PlanOptions& options = context.options;
   if (!options.synchronous_pipelines || options.use_all_workers) return std::nullopt;
-  const bool one_copy = options.straight || (options.mini_batch == 0 && !options.micro_batches);
   std::optional<Plan> best;
-  for (const Strategy strategy : synchronous_pipelines()) {
-    // Two directions are replicas.
-    if (one_copy && !options.straight && traits(strategy).replicas_per_copy() > 1) continue;
-    auto other = families.faster_synchronous(strategy, samples_per_s, one_copy);
-    if (!other) continue;
+  for (const Strategy strategy : families.by_bound(synchronous_pipelines())) {
+    if (families.bound_samples_per_s(strategy) <= samples_per_s) break;
+    // The table that compares families asks for the plan of each.
+    std::optional<Plan> other =
+        options.compare && !options.straight
+            ? families.standard(strategy).plan
+            : families.faster_synchronous(strategy, samples_per_s, options.straight);
+    if (!other || other->prediction.throughput_samples_per_s <= samples_per_s) continue;
     best = std::move(other);
-    samples_per_s = best->prediction.throughput_samples_per_s;
+    samples_per_s = kFaster * best->prediction.throughput_samples_per_s;
   }
   return best;
+}
+
+// A longer step spreads one synchronisation over more samples, for dp as for any other kind: so dp
+// with a step as long competes, and its rate is told. May replace the plan.
+void compare_with_equal_steps(const Context& context, Families& families, Plan& plan) {
+  const PlanOptions& options = context.options;
+  const PlanResult& usual = families.standard(Strategy::DataParallel);
+  if (options.straight || !usual.plan || plan.strategy == Strategy::DataParallel ||
+      plan.micro_batches <= usual.plan->micro_batches)
+    return;
+  const auto equal = families.data_parallel(plan.micro_batches);
+  if (!equal) return;
+  const double samples_per_s = equal->prediction.throughput_samples_per_s;
+  if (samples_per_s >= plan.prediction.throughput_samples_per_s) {
+    plan = *equal;
+    return;
+  }
+  plan.explanation.notes.push_back(fmt::format(
+      "With steps of as many samples as here ({}), dp makes {} samples/s.",
+      saturating_mul(equal->micro_batches, equal->micro_batch_size), format_rate(samples_per_s)));
 }
 
 // The partitioner's optimum is that of the cost model, which knows no stalls: a pipeline whose
@@ -113,6 +134,7 @@ Plan confirmed(const Context& context, Families& families, Plan plan) {
   if (auto synchronous = faster_synchronous(context, families, samples_per_s))
     better = std::move(synchronous);
   if (!better) return plan;
+  compare_with_equal_steps(context, families, *better);
   // Whether something beats the partitioner's optimum is known no better than that optimum itself.
   // The gap of workers with several stages is measured against a bound of its own.
   if (!better->shares_workers())

@@ -49,6 +49,7 @@ TEST(Planner, SaysWhichNumbersTheChosenStrategyHasNoUseFor) {
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000);
   const std::vector<std::string> notes = made(vgg_like(), cluster).explanation.notes;
   PlanOptions options;
+  options.synchronous_pipelines = false;
   options.slack = 3;
   options.keep = 2;
   const plan::Plan plan = made(vgg_like(), cluster, options);
@@ -60,7 +61,9 @@ TEST(Planner, SaysWhichNumbersTheChosenStrategyHasNoUseFor) {
 }
 
 TEST(Planner, SplitsOffTheHeavyWeightsOnASlowNetwork) {
-  const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000));
+  PlanOptions options;
+  options.synchronous_pipelines = false;
+  const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000), options);
   EXPECT_EQ(plan.config(), "3-1");
   EXPECT_EQ(plan.strategy, plan::Strategy::OneFOneB);
   EXPECT_EQ(plan.weights, plan::WeightPolicy::Stash);
@@ -74,7 +77,9 @@ TEST(Planner, SplitsOffTheHeavyWeightsOnASlowNetwork) {
 
 TEST(Planner, KeepsToTheFlushWhereLayersShareWeights) {
   profile::Profile profile = vgg_like();
-  const plan::Plan free = made(profile, flat_cluster(4, 1'000'000'000));
+  PlanOptions options;
+  options.synchronous_pipelines = false;
+  const plan::Plan free = made(profile, flat_cluster(4, 1'000'000'000), options);
   std::vector<graph::LayerNode> layers = profile.graph.layers();
   layers[2].ties = {{0, {LayerId{0}, 0}}};
   profile.graph =

@@ -38,11 +38,16 @@ struct Operation {
 
 /// What a layer does with one micro-batch.
 struct LayerWork {
-  std::vector<Operation> forward;
-  std::vector<Operation> backward_weights;  ///< always done by a layer that has weights
-  std::vector<Operation> backward_inputs;  ///< done when an earlier layer or input needs a gradient
+  std::vector<Operation> forward = {};
+  std::vector<Operation> backward_weights = {};  ///< always done by a layer that has weights
+  /// Done when an earlier layer or input needs a gradient.
+  std::vector<Operation> backward_inputs = {};
   /// Allocated by forward and kept for backward, outputs included; views keep nothing.
   int64_t stash_bytes = 0;
+  /// Whether the gradients need the inputs, and the outputs (kept_outputs.h).
+  bool saves_inputs = true;
+  bool saves_outputs = true;
+  bool is_view = false;  ///< the outputs share the first input's memory
 
   bool operator==(const LayerWork&) const = default;
 };

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <numeric>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
+#include "penstock/profile/kept_outputs.h"
 #include "penstock/profile/profile.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -102,8 +104,6 @@ LayerCost read_costs(std::string_view text, const Location& at) {
   if (!trim(text).empty())
     at.fail(fmt::format("expected the end of the line after parameter_size, found {}",
                         in_quotes(text)));
-  cost.stash_bytes = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(), int64_t{0},
-                                     saturating_add);
   return cost;
 }
 
@@ -254,6 +254,35 @@ std::string model_name(std::string_view place) {
   return std::string(name.substr(0, name.find('.')));
 }
 
+/// What the modules of PyTorch save, by the names in descriptions; others are taken to save all.
+LayerSaves saves_by_kind(const LayerNode& layer) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> kinds) {
+    return std::find(kinds.begin(), kinds.end(), layer.kind) != kinds.end();
+  };
+  if (is_one_of({"view", "size", "__getitem__"})) return saves_of(layer, false, false, true);
+  if (is_one_of({"add", "concat"})) return saves_of(layer, false, false);
+  if (is_one_of({"relu", "sigmoid", "tanh", "softmax", "dropout"}))
+    return saves_of(layer, false, true);
+  if (is_one_of({"conv2d", "linear", "batchnorm2d", "maxpool2d", "avgpool2d", "embedding"}))
+    return saves_of(layer, true, false);
+  return saves_of(layer, true, true);
+}
+
+/// The file has no memory, only sizes of outputs: those that the backward pass needs count.
+void count_kept_outputs(Profile& profile) {
+  std::vector<LayerSaves> saves;
+  for (const LayerNode& layer : profile.graph.layers()) saves.push_back(saves_by_kind(layer));
+  const std::vector<std::vector<bool>> kept = kept_outputs(profile.graph, saves);
+  for (size_t l = 0; l < kept.size(); ++l) {
+    LayerCost& cost = profile.costs[l];
+    cost.stash_bytes = 0;
+    for (size_t o = 0; o < kept[l].size(); ++o) {
+      if (kept[l][o] && saves[l].view_of[o] < 0)
+        cost.stash_bytes = saturating_add(cost.stash_bytes, cost.output_bytes[o]);
+    }
+  }
+}
+
 }  // namespace
 
 Profile parse_pipedream_graph(std::string_view text, std::string_view place) {
@@ -268,6 +297,7 @@ Profile parse_pipedream_graph(std::string_view text, std::string_view place) {
     for (const LayerNode& layer : profile.graph.layers())
       profile.costs.push_back(std::move(*costs.at(layer.name)));
     validate(profile);
+    count_kept_outputs(profile);
   } catch (const ConfigError& error) {
     throw ParseError(place, 0, error.what());
   }

@@ -64,7 +64,22 @@ TEST(PipedreamGraph, ImportsNodesEdgesAndCosts) {
       profile.costs[0],
       (LayerCost{
           3'190'000, 5'348'000, 0, 0, 0, 0, 0, {6291456, 131072, 131072}, 50364416, 6553600}));
-  EXPECT_EQ(profile.costs[1], (LayerCost{10'500, 1'000, 0, 0, 0, 0, 0, {128}, 7168, 128}));
+  EXPECT_EQ(profile.costs[1], (LayerCost{10'500, 1'000, 0, 0, 0, 0, 0, {128}, 7168, 0}))
+      << "neither a convolution nor the addition behind it needs its output";
+}
+
+TEST(PipedreamGraph, CountsWhatTheBackwardPassNeeds) {
+  const std::string text =
+      node("node1", "Input") + node("node2", "Conv2d(3, 64)", "1", "1", "100") +
+      node("node3", "BatchNorm2d(64)", "1", "1", "100") +
+      node("node4", "ReLU(inplace)", "1", "1", "100") + node("node5", "View(-1)", "1", "1", "100") +
+      node("node6", "Linear(8, 8)", "1", "1", "10") + node("node7", "Mystery()", "1", "1", "10") +
+      edge("node1", "node2") + edge("node2", "node3") + edge("node3", "node4") +
+      edge("node4", "node5") + edge("node5", "node6") + edge("node6", "node7");
+  std::vector<int64_t> kept;
+  for (const LayerCost& cost : parse_pipedream_graph(text, "g.txt").costs)
+    kept.push_back(cost.stash_bytes);
+  EXPECT_THAT(kept, ElementsAre(100, 0, 100, 0, 10, 10));
 }
 
 TEST(PipedreamGraph, EverySinkIsAnOutputWithAllItsValues) {

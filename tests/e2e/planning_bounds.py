@@ -17,6 +17,11 @@ whose address space is limited. It fails if a plan
 
 What takes too long is tried once more, since machines do other things, too.
 
+    planning_bounds.py build/release/penstock --against-names 200  # profiles, clusters and limits
+
+makes other plans: "auto" and every strategy by its name, within the same time. It fails if auto is
+slower than one of them by more than 0.5 %, but for those of NEVER_PICKED.
+
 A row of the table: profile, cluster, strategy, limit, seconds, MB at the peak, samples/s, gap.
 """
 import argparse
@@ -37,6 +42,8 @@ ZOO = ["mlp", "tied_mlp", "lenet5", "vgg_small", "alexnet", "vgg16", "resnet18",
 STRATEGIES = ("auto serial dp mp hybrid gpipe 1f1b 2bw 1f1b-flush eager-1f1b interleaved "
               "interleaved-zb zb-h1 zb-h2 zb-auto zb-v v-half v-min zb-auto-v dualpipe-v dualpipe "
               "chimera compare").split()
+NEVER_PICKED = {"2bw": "it changes how weights are kept"}
+AS_FAST = 0.995
 SECONDS_MORE = 2.0
 BYTES_MORE = 200_000_000
 ADDRESSES_MORE = 1 << 30  # libraries and stacks, which are not all used
@@ -147,6 +154,22 @@ def plan_once(options, case, limit, folder):
     return rate, list(offences(limit, options.budget, seconds, peak, code, error))
 
 
+def slower_than_names(options, cases, limits, folder):
+    """Where auto is slower than a strategy by its name."""
+    for k, (profile, cluster) in enumerate(cases):
+        limit = limits[k % len(limits)]
+        left_out = {"auto", "compare", *NEVER_PICKED}
+        if any(layer.get("ties") for layer in json.loads(profile.read_text())["layers"]):
+            left_out.add("1f1b")  # auto keeps to strategies that flush
+        names = [name for name in STRATEGIES if name not in left_out]
+        auto, _ = plan_once(options, (profile, cluster, "auto"), limit, folder)
+        for name in names:
+            rate, _ = plan_once(options, (profile, cluster, name), limit, folder)
+            if auto < AS_FAST * rate:
+                yield (f"{profile.stem} {cluster.stem} {limit:g} s: auto {auto:.5g} samples/s, "
+                       f"{name} {rate:.5g}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -156,6 +179,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limits", default="0.5,5", help="seconds, ascending")
     parser.add_argument("--budget", type=int, default=1 << 30, help="bytes")
+    parser.add_argument("--against-names", type=int, metavar="CASES")
     parser.add_argument("--worse", type=float, help="as a share")
     parser.add_argument("--profile", type=pathlib.Path, action="append", default=[])
     options = parser.parse_args()
@@ -169,6 +193,13 @@ def main():
         profiles = sorted(folder.glob("*.json")) + options.profile
         clusters = sorted((ROOT / "examples/clusters").glob("*.toml")) + sorted(
             folder.glob("*.toml"))
+        if options.against_names:
+            pairs = list(itertools.product(profiles, clusters))
+            random.Random(options.seed).shuffle(pairs)
+            pairs = [pairs[k % len(pairs)] for k in range(options.against_names)]
+            found = list(slower_than_names(options, pairs, limits, folder))
+            print("\n".join([f"{len(pairs)} cases, {len(found)} where auto is slower", *found]))
+            return 1 if found else 0
         cases = list(itertools.product(profiles, clusters, STRATEGIES))
         random.Random(options.seed).shuffle(cases)
         if not options.all:

@@ -25,7 +25,8 @@ class Activation final : public BuiltinLayer {
     return {.forward = {elementwise({numbers, numbers})},
             .backward_weights = {},
             .backward_inputs = {elementwise({numbers, numbers, numbers})},
-            .stash_bytes = tensor_bytes(numbers)};
+            .stash_bytes = tensor_bytes(numbers),
+            .saves_inputs = false};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {

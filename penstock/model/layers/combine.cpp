@@ -32,7 +32,9 @@ class Add final : public BuiltinLayer {
     return {.forward = {elementwise({numbers, numbers, numbers})},
             .backward_weights = {},
             .backward_inputs = {},
-            .stash_bytes = tensor_bytes(numbers)};
+            .stash_bytes = tensor_bytes(numbers),
+            .saves_inputs = false,
+            .saves_outputs = false};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
@@ -66,7 +68,9 @@ class Concat final : public BuiltinLayer {
     return {.forward = {copy(numbers)},
             .backward_weights = {},
             .backward_inputs = {},
-            .stash_bytes = tensor_bytes(numbers)};
+            .stash_bytes = tensor_bytes(numbers),
+            .saves_inputs = false,
+            .saves_outputs = false};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
@@ -99,7 +103,9 @@ class Split final : public BuiltinLayer {
     return {.forward = {},
             .backward_weights = {},
             .backward_inputs = {copy(batch_numbers(inputs, batch))},
-            .stash_bytes = 0};
+            .saves_inputs = false,
+            .saves_outputs = false,
+            .is_view = true};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
@@ -123,7 +129,7 @@ class Flatten final : public BuiltinLayer {
   }
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>&,
                           int64_t) const override {
-    return {};
+    return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {

@@ -60,7 +60,8 @@ class Conv2d final : public BuiltinLayer {
     profile::LayerWork work{.forward = {convolution(count)},
                             .backward_weights = {convolution(count)},
                             .backward_inputs = {convolution(count)},
-                            .stash_bytes = tensor_bytes(numbers)};
+                            .stash_bytes = tensor_bytes(numbers),
+                            .saves_outputs = false};
     // Libraries add the bias in a separate pass; its gradient is the sum over the output's.
     if (options_.bias) {
       work.forward.push_back(copy(numbers));

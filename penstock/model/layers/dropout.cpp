@@ -29,12 +29,14 @@ class Dropout final : public BuiltinLayer {
   /// The mask is drawn, then multiplied with; it is kept.
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
-    if (probability_ == 0) return {};
+    if (probability_ == 0) return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
     const int64_t numbers = batch_numbers(outputs, batch);
     return {.forward = {elementwise({numbers}), elementwise({numbers, numbers, numbers})},
             .backward_weights = {},
             .backward_inputs = {elementwise({numbers, numbers, numbers})},
-            .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(numbers))};
+            .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(numbers)),
+            .saves_inputs = false,
+            .saves_outputs = false};
   }
 
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,

@@ -50,7 +50,8 @@ class Linear final : public BuiltinLayer {
     profile::LayerWork work{.forward = {product},
                             .backward_weights = {product},
                             .backward_inputs = {product},
-                            .stash_bytes = tensor_bytes(batch_numbers(outputs, batch))};
+                            .stash_bytes = tensor_bytes(batch_numbers(outputs, batch)),
+                            .saves_outputs = false};
     if (options_.bias)
       work.backward_weights.push_back(elementwise({batch_numbers(outputs, batch)}));
     return work;

@@ -47,7 +47,8 @@ class BatchNorm2d final : public BuiltinLayer, public KeepsFloat32 {
             .backward_weights = {normalization({numbers, numbers})},
             .backward_inputs = {normalization({numbers, numbers, numbers})},
             // and each channel's statistics
-            .stash_bytes = saturating_add(tensor_bytes(numbers), 2 * tensor_bytes(channels_))};
+            .stash_bytes = saturating_add(tensor_bytes(numbers), 2 * tensor_bytes(channels_)),
+            .saves_outputs = false};
   }
 
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,

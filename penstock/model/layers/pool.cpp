@@ -39,7 +39,8 @@ class Pool2d final : public BuiltinLayer {
     return {.forward = {elementwise({in, out, places})},
             .backward_weights = {},
             .backward_inputs = {elementwise({out, places, in, in})},
-            .stash_bytes = saturating_add(tensor_bytes(out), tensor_bytes(places))};
+            .stash_bytes = saturating_add(tensor_bytes(out), tensor_bytes(places)),
+            .saves_outputs = false};
   }
 
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
@@ -65,13 +66,15 @@ class AdaptiveAvgPool2d final : public BuiltinLayer {
   }
   profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
-    if (inputs[0] == outputs[0]) return {};
+    if (inputs[0] == outputs[0])
+      return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
     const int64_t in = batch_numbers(inputs, batch);
     const int64_t out = batch_numbers(outputs, batch);
     return {.forward = {elementwise({in, out})},
             .backward_weights = {},
             .backward_inputs = {elementwise({out, in})},
-            .stash_bytes = tensor_bytes(out)};
+            .stash_bytes = tensor_bytes(out),
+            .saves_outputs = false};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {

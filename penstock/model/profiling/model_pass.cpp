@@ -1,6 +1,7 @@
 #include "penstock/model/profiling/model_pass.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -17,6 +18,7 @@
 #include "penstock/model/device/layout.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/profiling/memory_meter.h"
+#include "penstock/model/profiling/saved_values.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
@@ -162,7 +164,7 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
     loss(times);
     backward_all(how, times);
   }
-  ++passes_;
+  if (passes_++ == 0) leave_out_freed_outputs();
   for (int i = 0; i < count; ++i) {
     as_layer(model_, LayerId{i}, "optimiser step", [&] {
       LayerTimes& layer_times = times[static_cast<size_t>(i)];
@@ -213,7 +215,11 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
                                .seed = derive_seed(static_cast<uint64_t>(id.value), passes_),
                                .device = stream_->memory()};
   std::optional<MemoryMeter> meter;
-  if (passes_ == 0) meter.emplace();
+  std::optional<SavedValues> saved;
+  if (passes_ == 0) {
+    saved.emplace(state.inputs);
+    meter.emplace();
+  }
 
   const Laps::Start start = layer_laps_->start();
   state.outputs = forward_in(precisions_[id.index()], model_.layer(id), state.weights,
@@ -228,8 +234,19 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
   state.output_gradients.resize(expected);
   if (!meter) return;
   bytes_[id.index()].stash = meter->bytes();
+  saves_.push_back(saved->by(state.inputs, state.outputs));
   for (const at::Tensor& output : state.outputs)
     bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
+}
+
+// A stage frees what none of its layers saves.
+void ModelPass::leave_out_freed_outputs() {
+  const std::vector<std::vector<bool>> kept = profile::kept_outputs(model_.graph(), saves_);
+  for (size_t l = 0; l < kept.size(); ++l) {
+    for (size_t o = 0; o < kept[l].size(); ++o) {
+      if (!kept[l][o] && saves_[l].view_of[o] < 0) bytes_[l].stash -= bytes_[l].outputs[o];
+    }
+  }
 }
 
 /// Gives every output of the model a gradient: the first one that of the loss, the others ones.
@@ -247,10 +264,13 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
     LayerTimes& layer_times = times[ref.layer.index()];
     as_layer(model_, ref.layer, "the loss", [&] {
       const at::Tensor logits = value(ref).detach().requires_grad_();
+      std::optional<MemoryMeter> meter;
+      if (passes_ == 0) meter.emplace();
       const Laps::Start forward = laps_.start();
       const LossResult result =
           loss_->loss(as_float32(logits), loss_->targets, {.samples = batch_size_});
       laps_.add(forward, {&layer_times.loss_ns, &layer_times.forward_ns});
+      if (meter) bytes_[ref.layer.index()].stash += meter->bytes();
       const Laps::Start backward = laps_.start();
       gradients.push_back(torch::autograd::grad({result.scaled_loss}, {logits}).front());
       laps_.add(backward,

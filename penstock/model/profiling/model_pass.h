@@ -15,6 +15,7 @@
 #include "penstock/model/profiler_options.h"
 #include "penstock/model/profiling/laps.h"
 #include "penstock/model/profiling/profiled_loss.h"
+#include "penstock/profile/kept_outputs.h"
 
 namespace penstock::model::detail {
 
@@ -41,8 +42,8 @@ struct LayerBytes {
   std::vector<int64_t> outputs;
   int64_t weights = 0;
   int64_t short_weights = 0;  ///< the part of them that is computed with in 16 bits
-  /// Allocated by forward() and alive when it returns: outputs and what backward needs, but not
-  /// views of the inputs.
+  /// What its forward() allocates, and the loss after it, and some operation saves for its gradient
+  /// (profile/kept_outputs.h).
   int64_t stash = 0;
 };
 
@@ -100,6 +101,7 @@ class ModelPass {
   void read_graphs(std::vector<LayerTimes>& times);
   const at::Tensor& value(const graph::ValueRef& ref) const;
   void forward(LayerId id, LayerTimes& times);
+  void leave_out_freed_outputs();
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
   /// The layer's outputs with gradients, and the sums of those gradients.
@@ -128,6 +130,7 @@ class ModelPass {
   Laps* layer_laps_ = &laps_;
   std::vector<LayerState> layers_;
   std::vector<LayerBytes> bytes_;
+  std::vector<profile::LayerSaves> saves_;  ///< by layer, of the first pass
   int64_t passes_ = 0;
   bool wants_graphs_ = false;
   std::string graph_obstacle_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/hybrid.h"
@@ -12,6 +13,7 @@
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/format_rate.h"
 
 namespace penstock::planner {
 
@@ -104,6 +106,23 @@ Tried tried(const Context& context, Candidate candidate) {
 
 }  // namespace
 
+Families::Families(const Context& context, SplitFinder& finder)
+    : context_(context), finder_(finder) {
+  int64_t all_ns = 0;
+  for (const PlannedLayer& layer : context.layers)
+    all_ns = saturating_add(all_ns, layer.compute_ns);
+  double fastest = 0;
+  double together = 0;
+  for (int worker = 0; worker < context.workers; ++worker) {
+    const double speed = context.speed({worker, 1});
+    fastest = std::max(fastest, speed);
+    together += speed;
+  }
+  const auto samples = static_cast<double>(profile::samples_per_micro_batch(context.profile));
+  one_worker_samples_per_s_ = samples * 1e9 * fastest / std::max(static_cast<double>(all_ns), 1.0);
+  all_workers_samples_per_s_ = one_worker_samples_per_s_ / fastest * together;
+}
+
 PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   const std::vector<FoundSplit> splits = finder_.best_over_links(family);
   if (splits.empty() && context_.time.is_over()) throw OutOfTime();
@@ -115,6 +134,9 @@ PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   PlanResult best;
   for (const FoundSplit& found : splits) {
     if (best.plan && context_.time.is_over_by(kForPricing)) break;
+    if (best.plan && most_samples_per_s(price_parts(context_, found.split, found.micro_batches)) <=
+                         kFaster * best.plan->prediction.throughput_samples_per_s)
+      continue;
     Plan plan = price(context_, found.split, found.micro_batches);
     plan.explanation.optimality_gap = found.optimality_gap;
     std::string reason = over_limit(context_, found.split, plan);
@@ -283,6 +305,28 @@ std::optional<Plan> Families::faster_synchronous(Strategy strategy, double sampl
   return std::nullopt;
 }
 
+std::optional<Plan> Families::data_parallel(int64_t micro_batches) {
+  const auto found = finder_.best(family_of(Strategy::DataParallel));
+  const int64_t replicas = found->split.places.front().count;
+  const int64_t rounds = std::max<int64_t>(micro_batches / replicas, 1);
+  Plan plan = price(context_, found->split, rounds * replicas);
+  if (!over_limit(context_, found->split, plan).empty()) return std::nullopt;
+  return plan;
+}
+
+double Families::bound_samples_per_s(Strategy strategy) const {
+  const plan::StrategyTraits& row = traits(strategy);
+  const bool one_at_a_time = row.extent == plan::Extent::OneWorker || row.is_sequential();
+  return one_at_a_time ? one_worker_samples_per_s_ : all_workers_samples_per_s_;
+}
+
+std::vector<Strategy> Families::by_bound(std::span<const Strategy> strategies) const {
+  std::vector<Strategy> sorted(strategies.begin(), strategies.end());
+  std::ranges::stable_sort(sorted, std::greater(),
+                           [this](Strategy strategy) { return bound_samples_per_s(strategy); });
+  return sorted;
+}
+
 PlanResult Families::make(Strategy strategy) {
   if (strategy == Strategy::Hybrid) return hybrid();
   if (traits(strategy).split_by_simulation) return best_synchronous(strategy, 0, false);
@@ -332,6 +376,9 @@ PlanResult Families::hybrid() {
 }
 
 std::vector<FamilyRow> Families::rows(std::span<const Strategy> strategies, const Plan& winner) {
+  for (const Strategy strategy : by_bound(strategies)) {
+    if (strategy != winner.strategy) standard(strategy);
+  }
   std::vector<FamilyRow> rows;
   rows.reserve(strategies.size());
   for (const Strategy strategy : strategies) rows.push_back(row(strategy, winner));
@@ -343,8 +390,18 @@ FamilyRow Families::row(Strategy strategy, const Plan& winner) {
   FamilyRow missing{{.strategy = strategy, .config = ""}, false};
   const PlanResult& result = standard(strategy);
   if (result.plan) return {alternative_of(*result.plan, strategy), true};
-  missing.entry.note = result.reason;
+  missing.entry.note = result.reason == kNotInTime ? why_missing(strategy, winner) : result.reason;
   return missing;
+}
+
+std::string Families::why_missing(Strategy strategy, const Plan& winner) const {
+  const double bound = bound_samples_per_s(strategy);
+  const std::string most = format_rate(bound);
+  return bound <= kFaster * winner.prediction.throughput_samples_per_s
+             ? fmt::format("cannot win: bound {} samples/s, its workers computing without a pause",
+                           most)
+             : fmt::format("{} (at most {} samples/s, its workers computing without a pause)",
+                           kNotInTime, most);
 }
 
 std::span<const Strategy> synchronous_pipelines() {

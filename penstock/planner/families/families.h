@@ -26,7 +26,7 @@ struct FamilyRow {
 class Families {
  public:
   /// Keeps references to both.
-  Families(const Context& context, SplitFinder& finder) : context_(context), finder_(finder) {}
+  Families(const Context& context, SplitFinder& finder);
 
   /// The best plan of a family. `reason` of a refusal names the minimum memory required, which
   /// takes as long as planning, only if it is wanted. Throws ConfigError when the user's steps suit
@@ -44,6 +44,15 @@ class Families {
   std::optional<plan::Plan> faster_synchronous(plan::Strategy strategy, double samples_per_s,
                                                bool one_copy);
 
+  /// Data parallelism with a step of at most so many micro-batches, if it fits the memory.
+  std::optional<plan::Plan> data_parallel(int64_t micro_batches);
+
+  /// No plan of the kind is faster, whatever its messages, sums and memory take: all computation
+  /// shared out over the workers, or one worker's where one works at a time.
+  double bound_samples_per_s(plan::Strategy strategy) const;
+  /// Those that can be fastest first, so that none of them is missing where time is short.
+  std::vector<plan::Strategy> by_bound(std::span<const plan::Strategy> strategies) const;
+
   /// Whether computation may hide sums of gradients, so that Family::counts_sums makes sense.
   bool may_hide_sums() const {
     return context_.counting_model != nullptr && context_.model->name() == "penstock";
@@ -60,9 +69,12 @@ class Families {
   PlanResult best_synchronous(plan::Strategy strategy, double faster_than, bool one_copy);
   PlanResult hybrid();
   FamilyRow row(plan::Strategy strategy, const plan::Plan& winner);
+  std::string why_missing(plan::Strategy strategy, const plan::Plan& winner) const;
 
   const Context& context_;
   SplitFinder& finder_;
+  double one_worker_samples_per_s_ = 0;  ///< of the fastest, at most
+  double all_workers_samples_per_s_ = 0;
   std::map<plan::Strategy, PlanResult> standard_;
 };
 

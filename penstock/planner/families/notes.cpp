@@ -129,8 +129,7 @@ std::string_view own_weakness(Strategy strategy, const Plan& winner) {
 // winner does not share.
 std::string weakness(Strategy strategy, const Plan* plan, const Plan& winner) {
   if (strategy == Strategy::DataParallel && plan != nullptr && plan->num_workers() > 1) {
-    return fmt::format("{:.0f} % of its time is gradient synchronisation",
-                       100 * sync_share(*plan));
+    return fmt::format("{:.0f} % of its time is gradient synchronisation", 100 * sync_share(*plan));
   }
   if (const std::string_view text = own_weakness(strategy, winner); !text.empty())
     return std::string(text);
@@ -158,7 +157,7 @@ std::string speed_text(double speed) {
 
 // Why "auto" leaves a faster family alone.
 std::string why_not_picked(const PlanOptions& options, const plan::Alternative& row,
-                           const Plan* plan, const Plan& winner) {
+                           const Plan* plan) {
   const plan::StrategyTraits& family = traits(row.strategy);
   if (traits(default_policy(row.strategy)).fills_pipeline)
     return "auto does not change how weights are kept: ask for it by name";
@@ -169,10 +168,6 @@ std::string why_not_picked(const PlanOptions& options, const plan::Alternative& 
     return "its stages have replicas";
   if (options.cost_model != "penstock")
     return fmt::format("the cost model {} has the last word", options.cost_model);
-  if (row.micro_batches > winner.micro_batches) {
-    return "its step is longer, which spreads synchronisation over more samples: fix the size of "
-           "the mini-batch to compare equal steps, or ask for it by name";
-  }
   return "auto does not consider it here: ask for it by name";
 }
 
@@ -182,8 +177,7 @@ std::string winning_reason(const Context& context, const Plan& winner, bool fast
                                 : "More workers would only add messages.";
   if (winner.strategy == Strategy::DataParallel) {
     return fmt::format("{}{:.0f} % of its time is gradient synchronisation.",
-                       fastest ? "Plain data parallelism is best: " : "",
-                       100 * sync_share(winner));
+                       fastest ? "Plain data parallelism is best: " : "", 100 * sync_share(winner));
   }
   return slowest_part(context, winner);
 }
@@ -312,7 +306,7 @@ void explain_rows(const Context& context, Families& families, const Plan& winner
       // One that was asked for by name need not be the fastest.
       const bool automatic = !context.options.strategy;
       if (speed < 1) why = weakness(entry.strategy, plan, winner);
-      if (speed > 1 && automatic) why = why_not_picked(context.options, entry, plan, winner);
+      if (speed > 1 && automatic) why = why_not_picked(context.options, entry, plan);
     }
     entry.note = fmt::format("{}{}{}.", speed_text(speed), why.empty() ? "" : ": ", why);
   }

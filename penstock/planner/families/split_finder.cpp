@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "penstock/plan/weight_rules.h"
 #include "penstock/planner/cost/named_models.h"
@@ -85,13 +86,23 @@ SplitFinder::SplitFinder(const Context& context)
 std::optional<FoundSplit> SplitFinder::best(const Family& family) {
   if (is_single_stage(family.strategy)) return FoundSplit{single_stage(family), 0, 0};
   const int64_t usual = search_micro_batches(family);
-  const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
-    Split split = split_of(family, *best.states, *best.partition);
+  const auto as_split = [&](const CutStates& states, const Partition& partition, double gap,
+                            int64_t micro_batches) {
+    Split split = split_of(family, states, partition);
     if (family.may_be_single_stage) name_single_stage(split);
     const auto needs =
-        needs_of(family, micro_batches > 0 ? micro_batches : usual, *best.states, *best.partition);
-    return FoundSplit{std::move(split), micro_batches, best.gap(), best.partition->bottleneck_ns,
+        needs_of(family, micro_batches > 0 ? micro_batches : usual, states, partition);
+    return FoundSplit{std::move(split), micro_batches, gap, partition.bottleneck_ns,
                       *std::max_element(needs.begin(), needs.end())};
+  };
+  const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
+    FoundSplit result = as_split(*best.states, *best.partition, best.gap(), micro_batches);
+    for (const auto& [states, partition] : best.earlier) {
+      if (!fits(family, micro_batches > 0 ? micro_batches : usual, *states, partition)) continue;
+      const double gap = 1 - best.lower_bound_ns / std::max(partition.bottleneck_ns, 1.0);
+      result.earlier.push_back(as_split(*states, partition, std::max(gap, 0.0), micro_batches));
+    }
+    return result;
   };
   const auto searched_best = [&](int64_t micro_batches) -> const BoundedPartition& {
     const BoundedPartition& best = best_partition_of(family, micro_batches);
@@ -107,19 +118,29 @@ std::optional<FoundSplit> SplitFinder::best(const Family& family) {
   return std::nullopt;
 }
 
+namespace {
+
+auto is_same_as(const FoundSplit& found) {
+  return [&found](const FoundSplit& known) {
+    return known.split.stages == found.split.stages && known.split.places == found.split.places &&
+           known.split.recompute == found.split.recompute &&
+           known.micro_batches == found.micro_batches;
+  };
+}
+
+}  // namespace
+
 std::vector<FoundSplit> SplitFinder::best_over_links(Family family) {
   std::vector<FoundSplit> splits;
+  std::vector<FoundSplit> earlier;
   auto found = best(family);
   const int most = family.straight ? kBothDirections : std::max(kBothDirections, context_.workers);
   while (found) {
     const double bottleneck_ns = found->bottleneck_ns;
-    const auto is_same = [&](const FoundSplit& known) {
-      return known.split.stages == found->split.stages &&
-             known.split.places == found->split.places &&
-             known.split.recompute == found->split.recompute &&
-             known.micro_batches == found->micro_batches;
-    };
-    if (std::none_of(splits.begin(), splits.end(), is_same)) splits.push_back(*std::move(found));
+    std::ranges::move(found->earlier, std::back_inserter(earlier));
+    found->earlier.clear();
+    if (std::none_of(splits.begin(), splits.end(), is_same_as(*found)))
+      splits.push_back(*std::move(found));
     const bool could_fall = slowest_cut_ns() / family.links_per_cut >= bottleneck_ns;
     family.links_per_cut *= 2;
     if (context_.model->name() != "penstock" || !could_fall || family.links_per_cut > most ||
@@ -127,6 +148,11 @@ std::vector<FoundSplit> SplitFinder::best_over_links(Family family) {
       break;
     found = best(family);
     if (found && found->bottleneck_ns >= kLower * bottleneck_ns) break;
+  }
+  if (context_.model->name() != "penstock") earlier.clear();
+  for (FoundSplit& fewer : earlier) {
+    if (std::none_of(splits.begin(), splits.end(), is_same_as(fewer)))
+      splits.push_back(std::move(fewer));
   }
   return splits;
 }
@@ -156,18 +182,19 @@ BoundedPartition SplitFinder::searched(const ProblemOver& problem_over) {
 
 // What was found is remembered, the cuts that were looked at are not.
 void SplitFinder::keep_ends_alone(BoundedPartition& best) const {
+  for (auto& [states, partition] : best.earlier) states = ends_alone(*states, partition);
   if (best.states == space_.states()) return;
-  if (!best.partition) {
-    best.states = space_.states();
-    return;
-  }
+  best.states = best.partition ? ends_alone(*best.states, *best.partition) : space_.states();
+}
+
+std::shared_ptr<const CutStates> SplitFinder::ends_alone(const CutStates& states,
+                                                         Partition& partition) const {
   LayerSets sets(context_.profile.graph.num_layers());
-  for (const int end : best.partition->ends) sets.add(best.states->layers(end));
-  auto states = space_.states_of(sets);
+  for (const int end : partition.ends) sets.add(states.layers(end));
   // From the first on each holds the one before: they keep their order. State 0 is the empty set.
   int number = 0;
-  for (int& end : best.partition->ends) end = ++number;
-  best.states = std::move(states);
+  for (int& end : partition.ends) end = ++number;
+  return space_.states_of(sets);
 }
 
 double SplitFinder::least_straight_ns(Family family) {

@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <vector>
 
 #include "penstock/planner/cuts/cut_space.h"
 #include "penstock/planner/families/layer_runs.h"
@@ -55,6 +56,8 @@ struct FoundSplit {
   double optimality_gap = 0;  ///< plan::Plan::optimality_gap
   double bottleneck_ns = 0;   ///< as the search counts it; 0: of a single stage
   int64_t needed_bytes = 0;   ///< of the worker that needs most, by the memory model; 0 as well
+  /// BoundedPartition::earlier, as far as they fit the memory.
+  std::vector<FoundSplit> earlier = {};
 };
 
 /// The minimum memory per worker under which the family has a plan, and the plan that needs no
@@ -78,7 +81,8 @@ class SplitFinder {
   /// The same, and under "penstock" what else may be faster. The cost model sends all messages of a
   /// boundary over one link, forward and back. But links carry both directions at once, and each
   /// replica of a stage may have its own: so also the best splits where 2, 4, 8, ... links share
-  /// them, as long as the bottleneck falls. None twice.
+  /// them, as long as the bottleneck falls. Those of fewer cuts follow, which a shorter time limit
+  /// would have found: so more time gives no slower plan. None twice.
   std::vector<FoundSplit> best_over_links(Family family);
   /// No straight split of a kind with a flush has a faster slowest stage, memory left out.
   double least_straight_ns(Family family);
@@ -132,6 +136,7 @@ class SplitFinder {
                                                    int level) const;
   cluster::Cluster equal_workers(int count, int level) const;
 
+  std::shared_ptr<const CutStates> ends_alone(const CutStates& states, Partition& partition) const;
   void keep_ends_alone(BoundedPartition& best) const;
   BoundedPartition searched(const ProblemOver& problem_over);
 

@@ -141,12 +141,14 @@ class BoundedSearch {
   // and its partition is better than none.
   bool search_selection() {
     const std::shared_ptr<const CutStates> states = std::move(best_.states);
-    const bool fewer_first = problem_.time.exists() || space_.limits().are_lowered;
+    const bool fewer_first = problem_.time.exists() || space_.limits().are_lowered ||
+                             problem_.model.name() == "penstock";
     if (fewer_first) search_fewer(*states);
     try {
       auto found = best_partition(problem_over_(*states));
       const bool ended_early = found && found->open_ns > 0;
       if (!is_as_good(found, ended_early)) {
+        remember_fewer();
         best_.states = states;
         best_.partition = std::move(found);
         return true;
@@ -186,10 +188,16 @@ class BoundedSearch {
       if (!found || (best_.partition && best_.partition->bottleneck_ns <= found->bottleneck_ns))
         return;
       found->open_ns = 0;  // of these cuts alone
+      remember_fewer();
       best_.states = std::move(states);
       best_.partition = std::move(found);
     } catch (const SearchEnded&) {
     }
+  }
+
+  // The best partition so far, before a better one replaces it.
+  void remember_fewer() {
+    if (best_.partition) best_.earlier.push_back({best_.states, *best_.partition});
   }
 
   BoundedPartition proven() {

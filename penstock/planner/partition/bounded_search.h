@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "penstock/planner/cuts/cut_space.h"
 #include "penstock/planner/partition/dp_partitioner.h"
@@ -22,10 +23,18 @@ namespace penstock::planner {
 /// The same problem over given cut states of the space's model.
 using ProblemOver = std::function<PartitionProblem(const CutStates&)>;
 
+struct FoundPartition {
+  std::shared_ptr<const CutStates> states;  ///< those of `partition`
+  Partition partition;
+};
+
 struct BoundedPartition {
   /// Those of `partition`; not all of the model's, in general.
   std::shared_ptr<const CutStates> states;
   std::optional<Partition> partition;
+  /// With longer bottlenecks, over fewer cuts: what a shorter time limit finds. A longer bottleneck
+  /// may be faster, simulated.
+  std::vector<FoundPartition> earlier;
   double lower_bound_ns = 0;  ///< no partition has a smaller bottleneck
   /// With a partition: its bottleneck is the least there is. Without: there is none. Otherwise one
   /// was found that may not be the best, or none was found although there may be one.
