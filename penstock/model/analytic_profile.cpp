@@ -87,6 +87,7 @@ class Estimate {
                                         is_recorded && layer.saves_outputs, layer.is_view));
     }
     kept_ = profile::kept_outputs(model.graph(), saves);
+    kept_inputs_ = profile::kept_inputs(model.graph(), saves);
   }
 
   LayerCost layer(LayerId id) const {
@@ -121,6 +122,8 @@ class Estimate {
       if (!kept_[id.index()][o]) cost.stash_bytes -= cost.output_bytes[o];
     }
     cost.stash_bytes = saturating_add(std::max<int64_t>(cost.stash_bytes, 0), loss_bytes(id));
+    for (const int input : kept_inputs_[id.index()])
+      cost.stash_bytes = checked(id, saturating_add(cost.stash_bytes, input_bytes(input)));
     if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
       throw ConfigError(
           fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' "
@@ -157,6 +160,12 @@ class Estimate {
 
   /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm,
   /// then the gradient.
+  int64_t input_bytes(int input) const {
+    const InputSpec& spec = model_.inputs()[static_cast<size_t>(input)];
+    return saturating_mul(detail::batch_numbers({spec.shape}, batch_),
+                          static_cast<int64_t>(c10::elementSize(spec.type)));
+  }
+
   /// Of logits for the cross-entropy; 0 where this layer does not make them.
   int64_t logits(LayerId id) const {
     const graph::ValueRef& result = model_.graph().outputs().front();
@@ -203,6 +212,7 @@ class Estimate {
   int64_t optimizer_states_;
   GradientFlow flow_;
   std::vector<std::vector<bool>> kept_;  ///< [layer][output]: profile::kept_outputs()
+  std::vector<std::vector<int>> kept_inputs_;
 };
 
 }  // namespace

@@ -34,4 +34,21 @@ std::vector<std::vector<bool>> kept_outputs(const graph::ModelGraph& graph,
   return kept;
 }
 
+std::vector<std::vector<int>> kept_inputs(const graph::ModelGraph& graph,
+                                          const std::vector<LayerSaves>& saves) {
+  std::vector<std::vector<int>> kept(saves.size());
+  std::vector<bool> is_known(static_cast<size_t>(graph.num_inputs()), false);
+  for (size_t l = 0; l < saves.size(); ++l) {
+    const graph::LayerNode& layer = graph.layer(LayerId{static_cast<int32_t>(l)});
+    for (size_t i = 0; i < layer.inputs.size(); ++i) {
+      const graph::ValueRef& value = layer.inputs[i];
+      if (!value.is_model_input() || !saves[l].inputs[i]) continue;
+      const auto input = static_cast<size_t>(value.output);
+      if (!is_known[input]) kept[l].push_back(value.output);
+      is_known[input] = true;
+    }
+  }
+  return kept;
+}
+
 }  // namespace penstock::profile

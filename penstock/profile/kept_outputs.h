@@ -28,4 +28,8 @@ LayerSaves saves_of(const graph::LayerNode& layer, bool inputs, bool outputs, bo
 std::vector<std::vector<bool>> kept_outputs(const graph::ModelGraph& graph,
                                             const std::vector<LayerSaves>& saves);
 
+/// Per layer, the inputs of the model that it saves and no layer before it does. O(edges).
+std::vector<std::vector<int>> kept_inputs(const graph::ModelGraph& graph,
+                                          const std::vector<LayerSaves>& saves);
+
 }  // namespace penstock::profile

@@ -29,6 +29,20 @@ TEST(KeptOutputs, AreThoseThatTheLayerOrAReaderSaves) {
   EXPECT_EQ(kept, (Kept{{true}, {false}, {true}, {false}}));
 }
 
+TEST(KeptInputs, BelongToTheFirstLayerThatSavesThem) {
+  const graph::ModelGraph graph =
+      graph::ModelGraph::build(2,
+                               {{"a", "add", {ValueRef::model_input(0), ValueRef::model_input(1)}},
+                                {"b", "linear", {ValueRef::model_input(1)}},
+                                {"c", "linear", {ValueRef::model_input(1)}}},
+                               {output_of(0), output_of(1), output_of(2)});
+  const std::vector<std::vector<int>> kept =
+      kept_inputs(graph, {saves_of(graph.layer(LayerId{0}), false, false),
+                          saves_of(graph.layer(LayerId{1}), true, false),
+                          saves_of(graph.layer(LayerId{2}), true, false)});
+  EXPECT_EQ(kept, (std::vector<std::vector<int>>{{}, {1}, {}}));
+}
+
 TEST(KeptOutputs, AViewThatIsSavedKeepsTheValueBehindIt) {
   const graph::ModelGraph graph =
       graph::ModelGraph::build(1,

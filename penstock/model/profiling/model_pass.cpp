@@ -164,7 +164,7 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
     loss(times);
     backward_all(how, times);
   }
-  if (passes_++ == 0) leave_out_freed_outputs();
+  if (passes_++ == 0) count_kept_values();
   for (int i = 0; i < count; ++i) {
     as_layer(model_, LayerId{i}, "optimiser step", [&] {
       LayerTimes& layer_times = times[static_cast<size_t>(i)];
@@ -239,13 +239,18 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
     bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
 }
 
-// A stage frees what none of its layers saves.
-void ModelPass::leave_out_freed_outputs() {
+// A stage frees the outputs that none of its layers saves, and keeps the samples that one does.
+void ModelPass::count_kept_values() {
   const std::vector<std::vector<bool>> kept = profile::kept_outputs(model_.graph(), saves_);
   for (size_t l = 0; l < kept.size(); ++l) {
     for (size_t o = 0; o < kept[l].size(); ++o) {
       if (!kept[l][o] && saves_[l].view_of[o] < 0) bytes_[l].stash -= bytes_[l].outputs[o];
     }
+  }
+  const std::vector<std::vector<int>> inputs = profile::kept_inputs(model_.graph(), saves_);
+  for (size_t l = 0; l < inputs.size(); ++l) {
+    for (const int input : inputs[l])
+      bytes_[l].stash += static_cast<int64_t>(samples_[static_cast<size_t>(input)].nbytes());
   }
 }
 

@@ -43,7 +43,7 @@ struct LayerBytes {
   int64_t weights = 0;
   int64_t short_weights = 0;  ///< the part of them that is computed with in 16 bits
   /// What its forward() allocates, and the loss after it, and some operation saves for its gradient
-  /// (profile/kept_outputs.h).
+  /// (profile/kept_outputs.h); of the model's inputs those that it is the first to save.
   int64_t stash = 0;
 };
 
@@ -101,7 +101,7 @@ class ModelPass {
   void read_graphs(std::vector<LayerTimes>& times);
   const at::Tensor& value(const graph::ValueRef& ref) const;
   void forward(LayerId id, LayerTimes& times);
-  void leave_out_freed_outputs();
+  void count_kept_values();
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
   /// The layer's outputs with gradients, and the sums of those gradients.
