@@ -14,6 +14,7 @@
 #include "penstock/model/precision.h"
 #include "penstock/model/profiler_options.h"
 #include "penstock/model/profiling/laps.h"
+#include "penstock/model/profiling/model_part.h"
 #include "penstock/model/profiling/profiled_loss.h"
 
 namespace penstock::model::detail {
@@ -51,9 +52,10 @@ class ModelPass {
   /// Passes that are made before graphs are recorded, as the runtime makes them.
   static constexpr int kPassesWithoutGraphs = 2;
 
-  /// Random samples of options.batch_size; `loss` as measure_profile() takes it. Throws ConfigError
+  /// Random samples of options.batch_size; `loss` as measure_profile() takes it, for a part with
+  /// the model's first result. `part` outlives it. Throws ConfigError
   /// for a loss that the model does not fit, RuntimeError when memory cannot be allocated.
-  ModelPass(const Model& model, const ProfilerOptions& options,
+  ModelPass(const ModelPart& part, const ProfilerOptions& options,
             const std::optional<ProfiledLoss>& loss = {});
   ~ModelPass();
 
@@ -102,6 +104,8 @@ class ModelPass {
   void forward(LayerId id, LayerTimes& times);
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
+  /// Gives the outputs the gradients of layers that the part lacks.
+  void fill_in_uses(LayerId id, LayerState& state) const;
   /// The layer's outputs with gradients, and the sums of those gradients.
   static void roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients);
   /// What the second and every later micro-batch of a step costs in addition to its backward pass.
@@ -114,7 +118,8 @@ class ModelPass {
 
   void check_stop() const;
 
-  const Model& model_;
+  const ModelPart& part_;
+  const Model& model_;  ///< of the part
   const std::atomic<bool>* stop_;
   std::vector<LayerPrecision> precisions_;
   int64_t batch_size_;
