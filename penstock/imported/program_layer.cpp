@@ -2,10 +2,13 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "penstock/imported/step_code.h"
+#include "penstock/imported/stored_values.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -26,6 +29,16 @@ void check_batch(int64_t samples, const exported::SymbolRange& range) {
                   samples, expected));
 }
 
+/// Undefined for types of which no weight can be, such as complex numbers.
+at::ScalarType output_type(const std::string& output, const FlatProgram& program) {
+  const auto found = program.tensors.find(output);
+  try {
+    return found == program.tensors.end() ? at::kFloat : torch_type(found->second.type);
+  } catch (const ConfigError&) {
+    return at::ScalarType::Undefined;
+  }
+}
+
 }  // namespace
 
 ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
@@ -44,9 +57,30 @@ ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
     const Step& step = program.steps[s];
     calls_.emplace_back(step, program, slot_of, calls_.size());
     places_.push_back(place_of(step.node));
+    code_ += code_of(step, program, slot_of);
   }
   for (const std::string& name : parts_.outputs) outputs_.push_back(slot_of(name));
   plan_frees();
+  describe(program);
+}
+
+void ProgramLayer::describe(const FlatProgram& program) {
+  for (size_t i = 0; i < parts_.inputs.size(); ++i) {
+    code_ += fmt::format("input {}{}\n", layout_text(parts_.inputs[i], program),
+                         parts_.copied[i] ? ", copied" : "");
+  }
+  for (const at::Tensor& constant : constants_.on(at::kCPU)) {
+    code_ += fmt::format("constant {} {}\n", c10::toString(constant.scalar_type()),
+                         fmt::join(constant.sizes(), "x"));
+  }
+  for (const std::string& output : parts_.outputs) {
+    code_ += fmt::format("output {}\n", layout_text(output, program));
+    output_types_.push_back(output_type(output, program));
+  }
+  for (const SymbolSource& symbol : parts_.symbols) {
+    code_ += fmt::format("{} is input {}, dimension {}, by {}\n", symbol.symbol, symbol.input,
+                         symbol.dimension, symbol.factor);
+  }
 }
 
 void ProgramLayer::plan_frees() {

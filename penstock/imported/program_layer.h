@@ -14,6 +14,7 @@
 #include "penstock/imported/operator_call.h"
 #include "penstock/imported/step_work.h"
 #include "penstock/model/float32_layers.h"
+#include "penstock/model/known_code.h"
 #include "penstock/model/layer.h"
 
 namespace penstock::imported {
@@ -51,11 +52,15 @@ struct LayerParts {
 };
 
 /// Immutable; thread-safe.
-class ProgramLayer final : public model::Layer, public model::ComputesInFloat32 {
+class ProgramLayer final : public model::Layer,
+                           public model::ComputesInFloat32,
+                           public model::KnownCode {
  public:
   ProgramLayer(LayerParts parts, const FlatProgram& program);
 
   std::string kind() const override { return parts_.kind; }
+  std::string code() const override { return code_; }
+  std::vector<at::ScalarType> output_types() const override { return output_types_; }
   std::vector<model::ParameterSpec> parameters() const override { return parts_.parameter_specs; }
   std::vector<model::ParameterSpec> buffers() const override { return parts_.buffer_specs; }
   /// Frozen weights are constants of the program.
@@ -72,6 +77,8 @@ class ProgramLayer final : public model::Layer, public model::ComputesInFloat32 
 
  private:
   void plan_frees();
+  /// Adds what the program says of inputs, constants and outputs.
+  void describe(const FlatProgram& program);
 
   LayerParts parts_;
   DeviceCopies constants_;
@@ -79,6 +86,8 @@ class ProgramLayer final : public model::Layer, public model::ComputesInFloat32 
   std::vector<std::string> places_;  ///< of the calls, for errors
   size_t num_values_ = 0;            ///< inputs, parameters, buffers, constants, then the rest
   std::vector<size_t> outputs_;
+  std::string code_;
+  std::vector<at::ScalarType> output_types_;
 };
 
 }  // namespace penstock::imported

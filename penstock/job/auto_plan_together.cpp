@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/job/auto_plan.h"
@@ -39,8 +40,12 @@ plan::Plan auto_plan_together(Job& job, const model::Model& model, AutoPlanReque
     const model::ProfilerOptions profiler = profiler_options(request, micro_batches);
     const int most =
         std::min(links.ranks_per_host, ranks_that_measure(profiler.concurrency, profiler.threads));
-    return measure_together(job, most,
-                            [&] { return measured_profile(model, profiler, request.listener); });
+    return measure_together(job, bytes_to_measure(model, profiler), most,
+                            [&](const profile::LayerRange& layers) {
+                              model::ProfilerOptions own = profiler;
+                              own.layers = layers;
+                              return measured_share(model, std::move(own), request.listener);
+                            });
   };
   const auto make = [&](const MeasureFor& measure_all) {
     request.measure = [&](int64_t micro_batches) {

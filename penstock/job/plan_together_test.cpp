@@ -106,8 +106,9 @@ TEST(PlanTogether, AllRanksMeasureAsOftenAsTheFirstPlans) {
     };
     const MeasureFor measure = [&](int64_t micro_batches) {
       asked += std::to_string(micro_batches) + " ";
-      return measure_together(job, 2,
-                              [&] { return profile_of(100 * (job.rank() + micro_batches)); });
+      return measure_together(job, {1}, 2, [&](const profile::LayerRange&) {
+        return profile::whole_share(profile_of(100 * (job.rank() + micro_batches)));
+      });
     };
     return asked.empty() ? plan_together(job, make, measure) + ", asked " + asked : "";
   });
@@ -116,9 +117,9 @@ TEST(PlanTogether, AllRanksMeasureAsOftenAsTheFirstPlans) {
 
 TEST(PlanTogether, FailuresReachAllRanks) {
   const auto measure_for = [](Job& job, int64_t) {
-    return measure_together(job, 1, [&]() -> profile::Profile {
+    return measure_together(job, {1}, 1, [&](const profile::LayerRange&) {
       if (job.rank() == 1) throw RuntimeError("out of memory");
-      return profile_of(100);
+      return profile::whole_share(profile_of(100));
     });
   };
   const auto measuring = on_ranks({0, 1}, 0, [&](Job& job) {
@@ -138,15 +139,58 @@ TEST(PlanTogether, FailuresReachAllRanks) {
 TEST(MeasureTogether, HostsAreComparedAndServersLeftOut) {
   const auto results = on_ranks({0, 0, 1, 2}, 1, [](Job& job) {
     int measured = 0;
-    const JobProfile result = measure_together(job, 1, [&] {
+    const JobProfile result = measure_together(job, {1}, 1, [&](const profile::LayerRange&) {
       ++measured;
-      return profile_of(job.rank() == 2 ? 300 : 100);
+      return profile::whole_share(profile_of(job.rank() == 2 ? 300 : 100));
     });
     return std::to_string(measured) + ": " + speeds_text(result);
   });
   const std::string text =
       ": 2 ranks measured; speed compared with their mean: host 0 2.00, host 1 0.67\n";
   EXPECT_THAT(results, testing::ElementsAre("1" + text, "0" + text, "1" + text, "0" + text));
+}
+
+TEST(MeasureTogether, TheRanksOfAHostMeasureEachLayerOnce) {
+  const auto results = on_ranks({0, 0, 0, 1}, 0, [](Job& job) {
+    std::string own;
+    const JobProfile result =
+        measure_together(job, {10, 10, 20}, 2, [&](const profile::LayerRange& layers) {
+          own = std::to_string(layers.first.value) + "-" + std::to_string(layers.last.value);
+          profile::Share share{.profile = profile_of(0), .layers = layers, .measured = 1};
+          profile::Profile& profile = share.profile;
+          profile.graph = graph::ModelGraph::build(1,
+                                                   {{"a", "k", {{LayerId{-1}, 0}}, 1},
+                                                    {"b", "k", {{LayerId{0}, 0}}, 1},
+                                                    {"c", "k", {{LayerId{1}, 0}}, 1}},
+                                                   {{LayerId{2}, 0}});
+          profile.costs.assign(3, {.output_bytes = {0}});
+          for (int32_t l = layers.first.value; l <= layers.last.value; ++l)
+            profile.costs[static_cast<size_t>(l)] = {.forward_ns = 100 * (job.rank() + 1),
+                                                     .output_bytes = {40}};
+          return share;
+        });
+    return own + ": " + std::to_string(result.profile.costs[0].forward_ns) + " " +
+           std::to_string(result.profile.costs[2].forward_ns) + ", " +
+           std::to_string(result.measured_layers);
+  });
+  // Of the two hosts, the means of 100 and 400, and of 200 and 400.
+  EXPECT_THAT(results, testing::ElementsAre("0-1: 250 300, 1", "2-2: 250 300, 1", ": 250 300, 1",
+                                            "0-2: 250 300, 1"));
+}
+
+TEST(SplitLayers, GivesEachRankAboutTheSameLoad) {
+  const auto split = [](const std::vector<int64_t>& loads, int parts) {
+    std::string text;
+    for (const profile::LayerRange& range : split_layers(loads, parts))
+      text += std::to_string(range.first.value) + "-" + std::to_string(range.last.value) + " ";
+    return text;
+  };
+  EXPECT_EQ(split({5, 5, 5, 5}, 2), "0-1 2-3 ");
+  EXPECT_EQ(split({5, 5, 5, 5}, 1), "0-3 ");
+  EXPECT_EQ(split({100, 1, 1, 1}, 2), "0-0 1-3 ");
+  EXPECT_EQ(split({1, 1, 1, 100}, 3), "0-1 2-2 3-3 ");
+  EXPECT_EQ(split({1, 1}, 5), "0-0 1-1 ");
+  EXPECT_EQ(split({0, 0, 0}, 3), "0-0 1-1 2-2 ");
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
+#include <utility>
 
 #include "penstock/profile/mean.h"
 #include "penstock/util/error.h"
@@ -11,42 +13,88 @@
 
 namespace penstock::job {
 
-JobProfile combined(const std::vector<std::optional<profile::Profile>>& profiles,
+JobProfile combined(const std::vector<std::optional<profile::Share>>& shares,
                     const std::vector<int>& hosts) {
-  std::vector<profile::Profile> measured;
-  std::vector<std::vector<profile::Profile>> of_host;
-  for (size_t r = 0; r < profiles.size(); ++r) {
+  struct HostShares {
+    std::vector<profile::Share> shares;
+    std::vector<std::string> places;
+  };
+  std::vector<HostShares> of_host;
+  int measured = 0;
+  for (size_t r = 0; r < shares.size(); ++r) {
     const auto host = static_cast<size_t>(hosts[r]);
     of_host.resize(std::max(of_host.size(), host + 1));
-    if (!profiles[r]) continue;
-    measured.push_back(*profiles[r]);
-    of_host[host].push_back(*profiles[r]);
+    if (!shares[r]) continue;
+    ++measured;
+    of_host[host].shares.push_back(*shares[r]);
+    of_host[host].places.push_back(fmt::format("rank {}", r));
   }
-  JobProfile result{.profile = profile::mean_of(measured),
+  std::vector<profile::Profile> profiles;
+  std::vector<std::optional<size_t>> profile_of_host;
+  int measured_layers = 0;
+  for (HostShares& own : of_host) {
+    profile_of_host.emplace_back();
+    if (own.shares.empty()) continue;
+    profile::Share host =
+        profile::join(std::move(own.shares), std::move(own.places), profile::Devices::Any);
+    measured_layers = profiles.empty() ? host.measured : std::min(measured_layers, host.measured);
+    profile_of_host.back() = profiles.size();
+    profiles.push_back(std::move(host.profile));
+  }
+  JobProfile result{.profile = profile::mean_of(profiles),
                     .speed_of_host = {},
-                    .measured = static_cast<int>(measured.size())};
-  for (const auto& own : of_host) {
-    result.speed_of_host.push_back(
-        own.empty() ? 1 : profile::speed_of(profile::mean_of(own), result.profile));
-  }
+                    .measured = measured,
+                    .measured_layers = measured_layers};
+  for (const std::optional<size_t>& own : profile_of_host)
+    result.speed_of_host.push_back(own ? profile::speed_of(profiles[*own], result.profile) : 1);
   return result;
 }
 
-JobProfile measure_together(Job& job, int most_per_host,
-                            const std::function<profile::Profile()>& measure) {
+std::vector<profile::LayerRange> split_layers(const std::vector<int64_t>& loads, int parts) {
+  const auto layers = static_cast<int32_t>(loads.size());
+  // A layer without a load counts, too.
+  double left = 0;
+  for (const int64_t load : loads) left += static_cast<double>(load) + 1;
+  std::vector<profile::LayerRange> ranges;
+  int32_t next = 0;
+  for (int32_t k = std::min(parts, layers); k > 0; --k) {
+    const double target = left / k;
+    profile::LayerRange range{LayerId{next}, LayerId{next}};
+    double own = 0;
+    while (true) {
+      own += static_cast<double>(loads[static_cast<size_t>(next)]) + 1;
+      range.last = LayerId{next++};
+      if (layers - next < k || layers == next) break;
+      const double half = (static_cast<double>(loads[static_cast<size_t>(next)]) + 1) / 2;
+      if (k > 1 && own + half > target) break;
+    }
+    left -= own;
+    ranges.push_back(range);
+  }
+  return ranges;
+}
+
+JobProfile measure_together(Job& job, const std::vector<int64_t>& loads, int most_per_host,
+                            const std::function<profile::Share(profile::LayerRange)>& measure) {
   std::vector<int> hosts = job.hosts();
   hosts.resize(hosts.size() - static_cast<size_t>(job.servers()));
   const auto own = static_cast<size_t>(job.rank());
-  const bool measures = own < hosts.size() && std::count(hosts.begin(), hosts.begin() + job.rank(),
-                                                         hosts[own]) < most_per_host;
+  std::optional<profile::LayerRange> layers;
+  if (own < hosts.size()) {
+    const auto before = std::count(hosts.begin(), hosts.begin() + job.rank(), hosts[own]);
+    const auto on_host = std::count(hosts.begin(), hosts.end(), hosts[own]);
+    const std::vector<profile::LayerRange> ranges =
+        split_layers(loads, static_cast<int>(std::min<int64_t>(on_host, most_per_host)));
+    if (before < std::ssize(ranges)) layers = ranges[static_cast<size_t>(before)];
+  }
   const std::vector<std::string> texts =
-      job.together([&] { return measures ? profile::to_json(measure()) : std::string(); });
-  std::vector<std::optional<profile::Profile>> profiles(hosts.size());
+      job.together([&] { return layers ? profile::to_json(measure(*layers)) : std::string(); });
+  std::vector<std::optional<profile::Share>> shares(hosts.size());
   for (size_t r = 0; r < hosts.size(); ++r) {
     if (!texts[r].empty())
-      profiles[r] = profile::parse_profile(texts[r], fmt::format("the profile of rank {}", r));
+      shares[r] = profile::parse_share(texts[r], fmt::format("the profile of rank {}", r));
   }
-  return combined(profiles, hosts);
+  return combined(shares, hosts);
 }
 
 std::string speeds_text(const JobProfile& measured) {

@@ -7,13 +7,21 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/profile/share.h"
 #include "penstock/util/numbers/precision.h"
 
 namespace penstock::model {
+
+/// How often layers that do the same work are measured.
+enum class Repeats : uint8_t {
+  Once,  ///< one of them, and another one as a check
+  All,   ///< each of them
+};
 
 struct ProfilerOptions {
   int64_t batch_size = 64;  ///< samples per micro-batch
@@ -48,6 +56,10 @@ struct ProfilerOptions {
   /// On a GPU: the times of passes that are graphs (runtime::PipelineOptions::device_graphs), where
   /// all layers can be recorded.
   bool device_graphs = false;
+  Repeats repeats = Repeats::Once;
+  /// The layers that are measured; nothing: all. No others get weights, except small ones that make
+  /// whole numbers or masks which these layers read.
+  std::optional<profile::LayerRange> layers = {};
   /// Called with the reason when the model is measured without the graphs that were wanted; from a
   /// thread of the measurement.
   std::function<void(const std::string&)> on_no_graphs = {};

@@ -25,6 +25,8 @@ struct MeasureRequest {
   bool device_graphs = false;
   std::optional<int64_t> samples;  ///< timed passes; nothing: until their mean is known
   int warmup = 2;
+  model::Repeats repeats = model::Repeats::Once;
+  std::string layers;                     ///< profile::parse_layers(); empty: all
   int threads = 1;                        ///< per worker
   std::optional<int64_t> concurrency;     ///< nothing: usual_concurrency()
   std::optional<frames::Task> task = {};  ///< of a stream; nothing: a model for `train`

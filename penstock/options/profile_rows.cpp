@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "penstock/options/sections.h"
+#include "penstock/util/error.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::options {
 namespace {
@@ -30,6 +32,18 @@ std::vector<ProfileRow> profile_loss_rows() {
     if (row.name == "--label-smoothing") row = with_zero(std::move(row));
   }
   return in<OfProfile>(Section::Loss, std::move(rows));
+}
+
+model::Repeats parse_repeats(const std::string& name) {
+  if (name == "once") return model::Repeats::Once;
+  if (name == "all") return model::Repeats::All;
+  throw ConfigError(fmt::format("expected once or all, found '{}'", printable(name)));
+}
+
+Slot measured_repeats(OfProfile& request) {
+  return named(request.run.repeats, parse_repeats, [](model::Repeats repeats) {
+    return repeats == model::Repeats::Once ? "once" : "all";
+  });
 }
 
 /// An option of measurements alone.
@@ -79,6 +93,13 @@ std::vector<ProfileRow> measuring_rows() {
            "Untimed passes before the timed ones, at least; without --samples more while times "
            "fall",
            0, kMostPasses)),
+       measured(row<OfProfile>("--measure", measured_repeats,
+                               "Of layers that do the same work: once (one of them, and another "
+                               "one as a check) or all")),
+       measured(row<&OfProfile::run, &Measure::layers>(
+           "--layers",
+           "Measure only these layers: FIRST..LAST, names or numbers from 0. The file is for "
+           "--join")),
        measured(threads_row<OfProfile>("Threads per worker")), concurrency(),
        without("--loss",
                without("--batch-size",
@@ -133,7 +154,8 @@ model::ProfilerOptions profiler_options_of(const ProfileRequest& request) {
       .optimizer = request.optimizer,
       .loss = request.loss,
       .precision = run.precision,
-      .device_graphs = run.device_graphs};
+      .device_graphs = run.device_graphs,
+      .repeats = run.repeats};
   if (!run.samples) return profiler;
   profiler.samples = static_cast<int>(*run.samples);
   profiler.least_time = {};

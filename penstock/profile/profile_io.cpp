@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "penstock/profile/profile.h"
+#include "penstock/profile/profile_document.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/files/json.h"
@@ -189,14 +190,12 @@ bool looks_like_json(std::string_view text) {
 
 }  // namespace
 
-std::string to_json(const Profile& profile) {
+Json detail::document_of(const Profile& profile) {
   validate(profile);
   Json layers = Json::array();
   for (size_t i = 0; i < profile.costs.size(); ++i)
     layers.push_back(write_layer(profile.graph.layers()[i], profile.costs[i], profile.graph));
-  Json document = {{"format", "penstock-profile"},
-                   {"version", kVersion},
-                   {"model", profile.model},
+  Json document = {{"model", profile.model},
                    {"device", profile.device},
                    {"source", profile.source},
                    {"precision", to_string(profile.precision)},
@@ -214,13 +213,25 @@ std::string to_json(const Profile& profile) {
   }
   if (profile.hand_over_ns > 0) document["hand_over_ns"] = profile.hand_over_ns;
   if (profile.device_graphs) document["device_graphs"] = true;
+  return document;
+}
+
+std::string to_json(const Profile& profile) {
+  Json document = {{"format", "penstock-profile"}, {"version", kVersion}};
+  document.update(detail::document_of(profile));
   return to_text(document);
 }
 
 Profile parse_profile(std::string_view json, std::string_view place) {
   const Json document = parse_json(json, place);
   const JsonReader root(document, std::string(place));
+  if (root.find("first_layer"))
+    root.fail("it has some of the model's layers: expected a whole profile, join the shares first");
   check_format(root, "profile", kVersion);
+  return detail::profile_in(root, place);
+}
+
+Profile detail::profile_in(const JsonReader& root, std::string_view place) {
   Profile profile;
   profile.model = root.text_or("model", "");
   profile.device = root.text_or("device", "");

@@ -25,11 +25,15 @@ refused_in_job "--transport: expected nothing inside a job" probe --transport tc
 refused_in_job "--seconds: expected 0.3 to 600 inside a job, found 0.1" probe --seconds 0.1
 refused_in_job "--output" probe --seconds 0.6 -o /dev/null/c.toml
 
-# profile: the mean of all ranks.
+# profile: the ranks of a host share the layers.
 run 0 launch -n 2 -- profile --model lenet5 --batch-size 8 --samples 3 -o profile.json
 [ "$(grep -c '^total' out)" -eq 1 ] || fail "not one table: $(cat out)"
 grep -q '\[rank 1\]' err && fail "rank 1 prints: $(cat err)"
 run 0 plan --profile profile.json --cluster cluster.toml
+run 0 launch -n 2 -- profile --model mlp --width 16 --depth 20 --samples 3 -o shared.json
+grep -q '^[0-9]* of 42 layers timed' out || fail "all layers are timed: $(tail -n 2 out)"
+run 0 plan --profile shared.json --workers 2
+refused_in_job "--layers: expected nothing inside a job" profile --model lenet5 --layers 0..1
 run 0 launch -n 2 -- profile --model lenet5 --analytic --device a100
 [ "$(grep -c '^total' out)" -eq 1 ] || fail "not one table: $(cat out)"
 

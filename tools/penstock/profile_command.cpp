@@ -16,9 +16,8 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/analytic_profile.h"
 #include "penstock/profile/device_spec.h"
-#include "penstock/report/report.h"
+#include "penstock/profile/share.h"
 #include "penstock/stream/profiled_loss.h"
-#include "penstock/util/files/json.h"
 #include "tools/penstock/command/command.h"
 #include "tools/penstock/command/option_values.h"
 #include "tools/penstock/profile_arguments.h"
@@ -79,22 +78,30 @@ Subject subject_of(const options::ProfileRequest& request) {
   return {std::move(model), {}, std::move(profiler)};
 }
 
-/// All ranks measure at the same time; their mean.
-profile::Profile measure_as_job(job::Job& job, const Subject& subject) {
+/// All ranks measure at the same time, and share the layers; the mean of their hosts.
+profile::Share measure_as_job(job::Job& job, const Subject& subject) {
   const model::ProfilerOptions& profiler = subject.profiler;
   const int most = job::ranks_that_measure(profiler.concurrency, profiler.threads);
-  const job::JobProfile measured = measure_together(job, most, [&] {
-    const job::Listener listener = job.is_first() ? job::console_listener() : job::Listener{};
-    return job::measured_profile(subject.model, profiler, listener, subject.loss);
-  });
-  if (!job.is_first()) return measured.profile;
+  const job::JobProfile measured = measure_together(
+      job, job::bytes_to_measure(subject.model, profiler), most,
+      [&](const profile::LayerRange& layers) {
+        const job::Listener listener = job.is_first() ? job::console_listener() : job::Listener{};
+        model::ProfilerOptions own = profiler;
+        own.layers = layers;
+        return job::measured_share(subject.model, std::move(own), listener, subject.loss);
+      });
+  profile::Share share = profile::whole_share(measured.profile);
+  share.measured = measured.measured_layers;
+  if (!job.is_first()) return share;
   const int training = job.ranks() - job.servers();
   if (measured.measured < training) {
-    std::cerr << fmt::format("{} of {} ranks measured: the others would have shared their cores\n",
-                             measured.measured, training);
+    std::cerr << fmt::format("{} of {} ranks measured: {}\n", measured.measured, training,
+                             share.profile.graph.num_layers() < training
+                                 ? "the model has fewer layers"
+                                 : "the others would have shared their cores");
   }
   std::cerr << speeds_text(measured);
-  return measured.profile;
+  return share;
 }
 
 /// The GPU that this process measures, as libtorch names it; empty: the CPU, or nothing at all.
@@ -126,16 +133,21 @@ int run_profile(const options::ProfileRequest& request, const CLI::App& app) {
   if (job) check_same_options(*job, option_values(app));
   // A GPU, or a rank, is a worker unless the user knows better.
   if (!request.run.concurrency && (job || !device.empty())) subject.profiler.concurrency = 1;
-  const profile::Profile profile =
-      request.run.analytic ? estimate(request, subject.model)
-      : job                ? measure_as_job(*job, subject)
-            : job::measured_profile(subject.model, subject.profiler, job::console_listener(),
-                                    subject.loss);
+  if (!request.run.layers.empty()) {
+    if (job)
+      throw ConfigError("--layers: expected nothing inside a job, whose ranks share the layers");
+    subject.profiler.layers =
+        parse_option("--layers", request.run.layers, [&](const std::string& text) {
+          return profile::parse_layers(text, subject.model.graph());
+        });
+  }
+  const profile::Share share = request.run.analytic
+                                   ? profile::whole_share(estimate(request, subject.model))
+                               : job ? measure_as_job(*job, subject)
+                                     : job::measured_share(subject.model, subject.profiler,
+                                                           job::console_listener(), subject.loss);
   if (job && !job->is_first()) return kExitYes;
-  const std::string document = profile::to_json(profile);
-  if (!request.output.file.empty()) write_output(request.output.file, document);
-  write_output("", request.output.json ? parse_json(document, "profile").dump() + "\n"
-                                       : report::profile_table(profile));
+  write_profile(share, request.output);
   return kExitYes;
 }
 

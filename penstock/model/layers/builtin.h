@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "penstock/model/known_code.h"
 #include "penstock/model/layer.h"
 #include "penstock/model/layers/options.h"
 
@@ -11,9 +12,11 @@ namespace penstock::model::detail {
 
 using LayerPtr = std::shared_ptr<const Layer>;
 
-class BuiltinLayer : public Layer {
+class BuiltinLayer : public Layer, public KnownCode {
  public:
   bool is_random() const override { return false; }
+  /// Right where shapes tell the rest.
+  std::string code() const override { return kind(); }
 };
 
 LayerPtr make_conv2d(int64_t in_channels, const Conv2dOptions& options);

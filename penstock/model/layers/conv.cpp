@@ -19,6 +19,10 @@ class Conv2d final : public BuiltinLayer {
       : in_channels_(in_channels), options_(std::move(options)) {}
 
   std::string kind() const override { return "conv2d"; }
+  std::string code() const override {
+    return fmt::format("conv2d stride {} padding {} groups {}", options_.stride, options_.padding,
+                       options_.groups);
+  }
 
   std::vector<ParameterSpec> parameters() const override {
     const int64_t fan_in = in_channels_ / options_.groups * options_.kernel * options_.kernel;

@@ -20,6 +20,7 @@ class Dropout final : public BuiltinLayer {
   explicit Dropout(double probability) : probability_(probability) {}
 
   std::string kind() const override { return "dropout"; }
+  std::string code() const override { return fmt::format("dropout {}", probability_); }
   bool is_random() const override { return probability_ > 0; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);

@@ -22,6 +22,9 @@ class Pool2d final : public BuiltinLayer {
         padding_(options.padding) {}
 
   std::string kind() const override { return mode_ == Mode::Max ? "max_pool2d" : "avg_pool2d"; }
+  std::string code() const override {
+    return fmt::format("{} kernel {} stride {} padding {}", kind(), kernel_, stride_, padding_);
+  }
 
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     const Shape& in = expect_image(inputs);

@@ -83,36 +83,37 @@ std::shared_ptr<DeviceStream> stream_of(const ProfilerOptions& options) {
 
 }  // namespace
 
-ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
+ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
                      const std::optional<ProfiledLoss>& loss)
-    : model_(model),
+    : part_(part),
+      model_(part.model),
       stop_(options.stop),
       precisions_(layer_precisions(
-          model, options.precision,
+          model_, options.precision,
           options.device.empty() ? at::Device(at::kCPU) : at::Device(options.device))),
       batch_size_(options.batch_size),
       optimizer_(make_optimizer(options.optimizer)),
-      loss_(loss),
+      loss_(part.makes_first_result ? loss : std::nullopt),
       stream_(stream_of(options)),
       laps_(*stream_),
       wants_graphs_(options.device_graphs && !stream_->is_host()) {
   const auto scope = stream_->enter();
-  const auto layers = static_cast<size_t>(model.graph().num_layers());
+  const auto layers = static_cast<size_t>(model_.graph().num_layers());
   layers_.resize(layers);
   bytes_.resize(layers);
   try {
     const c10::AutoGradMode no_grad(false);
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
-    const bool lays = lays_channels_last(model, options.precision, stream_->memory());
-    for (const InputSpec& input : model.inputs()) {
+    const bool lays = lays_channels_last(model_, options.precision, stream_->memory());
+    for (const InputSpec& input : model_.inputs()) {
       at::Tensor sample =
           here(as_activation(random_input(input, batch_size_, generator), options.precision));
-      samples_.push_back(lays ? channels_last(std::move(sample)) : sample);
+      if (lays) sample = channels_last(std::move(sample));
+      sample.requires_grad_(part.input_needs_gradient[samples_.size()]);
+      samples_.push_back(std::move(sample));
     }
-    if (!loss_ && model.graph().outputs().size() == 1 &&
-        !model.graph().outputs().front().is_model_input())
-      loss_ = random_loss(model, options, generator);
+    if (!loss_ && part.makes_only_result) loss_ = random_loss(model_, options, generator);
     for (size_t i = 0; i < layers; ++i)
       prepare_layer(LayerId{static_cast<int32_t>(i)}, options.seed);
   } catch (const c10::Error& error) {
@@ -244,13 +245,17 @@ void ModelPass::count_kept_values() {
   const std::vector<std::vector<bool>> kept = profile::kept_outputs(model_.graph(), saves_);
   for (size_t l = 0; l < kept.size(); ++l) {
     for (size_t o = 0; o < kept[l].size(); ++o) {
-      if (!kept[l][o] && saves_[l].view_of[o] < 0) bytes_[l].stash -= bytes_[l].outputs[o];
+      // Of readers that are not run the worst is assumed.
+      const bool is_kept = kept[l][o] || part_.missing_uses[l][o] > 0;
+      if (!is_kept && saves_[l].view_of[o] < 0) bytes_[l].stash -= bytes_[l].outputs[o];
     }
   }
   const std::vector<std::vector<int>> inputs = profile::kept_inputs(model_.graph(), saves_);
   for (size_t l = 0; l < inputs.size(); ++l) {
-    for (const int input : inputs[l])
-      bytes_[l].stash += static_cast<int64_t>(samples_[static_cast<size_t>(input)].nbytes());
+    for (const int input : inputs[l]) {
+      if (input >= part_.num_model_inputs) continue;  // it counts where it is made
+      bytes_[l].samples += static_cast<int64_t>(samples_[static_cast<size_t>(input)].nbytes());
+    }
   }
 }
 
@@ -284,6 +289,17 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
   }
 }
 
+void ModelPass::fill_in_uses(LayerId id, LayerState& state) const {
+  for (size_t i = 0; i < state.outputs.size(); ++i) {
+    Tensors& parts = state.output_gradients[i];
+    int missing = part_.missing_uses[id.index()][i];
+    for (; missing < 0 && parts.size() > 1; ++missing) parts.pop_back();
+    if (missing <= 0 || !state.outputs[i].requires_grad()) continue;
+    const at::Tensor one = parts.empty() ? at::ones_like(state.outputs[i]) : parts.front();
+    parts.insert(parts.end(), static_cast<size_t>(missing), one);
+  }
+}
+
 void ModelPass::roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients) {
   for (size_t i = 0; i < state.outputs.size(); ++i) {
     const Tensors& parts = state.output_gradients[i];
@@ -303,6 +319,7 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   }
   const size_t inputs = wanted.size();
   wanted.insert(wanted.end(), state.weights.begin(), state.weights.end());
+  fill_in_uses(id, state);
 
   const Laps::Start start = layer_laps_->start();
   Tensors outputs;
@@ -342,7 +359,7 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   for (size_t i = 0; i < refs.size(); ++i) {
     if (!state.inputs[i].requires_grad()) continue;
     const at::Tensor& gradient = gradients[next++];
-    if (gradient.defined())
+    if (gradient.defined() && !refs[i].is_model_input())
       layers_[refs[i].layer.index()]
           .output_gradients[static_cast<size_t>(refs[i].output)]
           .push_back(gradient);

@@ -14,6 +14,7 @@
 #include "penstock/model/precision.h"
 #include "penstock/model/profiler_options.h"
 #include "penstock/model/profiling/laps.h"
+#include "penstock/model/profiling/model_part.h"
 #include "penstock/model/profiling/profiled_loss.h"
 #include "penstock/profile/kept_outputs.h"
 
@@ -43,8 +44,9 @@ struct LayerBytes {
   int64_t weights = 0;
   int64_t short_weights = 0;  ///< the part of them that is computed with in 16 bits
   /// What its forward() allocates, and the loss after it, and some operation saves for its gradient
-  /// (profile/kept_outputs.h); of the model's inputs those that it is the first to save.
+  /// (profile/kept_outputs.h).
   int64_t stash = 0;
+  int64_t samples = 0;  ///< of the model's inputs, those that it is the first to save
 };
 
 class ModelPass {
@@ -52,9 +54,10 @@ class ModelPass {
   /// Passes that are made before graphs are recorded, as the runtime makes them.
   static constexpr int kPassesWithoutGraphs = 2;
 
-  /// Random samples of options.batch_size; `loss` as measure_profile() takes it. Throws ConfigError
+  /// Random samples of options.batch_size; `loss` as measure_profile() takes it, for a part with
+  /// the model's first result. `part` outlives it. Throws ConfigError
   /// for a loss that the model does not fit, RuntimeError when memory cannot be allocated.
-  ModelPass(const Model& model, const ProfilerOptions& options,
+  ModelPass(const ModelPart& part, const ProfilerOptions& options,
             const std::optional<ProfiledLoss>& loss = {});
   ~ModelPass();
 
@@ -104,6 +107,8 @@ class ModelPass {
   void count_kept_values();
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
+  /// Gives the outputs the gradients of layers that the part lacks.
+  void fill_in_uses(LayerId id, LayerState& state) const;
   /// The layer's outputs with gradients, and the sums of those gradients.
   static void roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients);
   /// What the second and every later micro-batch of a step costs in addition to its backward pass.
@@ -116,7 +121,8 @@ class ModelPass {
 
   void check_stop() const;
 
-  const Model& model_;
+  const ModelPart& part_;
+  const Model& model_;  ///< of the part
   const std::atomic<bool>* stop_;
   std::vector<LayerPrecision> precisions_;
   int64_t batch_size_;

@@ -1,0 +1,28 @@
+// What a layer may say about its code, by deriving from this besides Layer. The profiler measures
+// layers of equal code once (profiling/layer_classes.h).
+//
+//   class Scale final : public Layer, public KnownCode {
+//     std::string code() const override { return "scale"; }
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <string>
+#include <vector>
+
+namespace penstock::model {
+
+class KnownCode {
+ public:
+  /// Everything but the shapes of inputs and weights that the time of the layer depends on:
+  /// operations, in order, and their attributes. Two layers with the same text, the same shapes and
+  /// the same types do the same work. The values of weights do not count.
+  virtual std::string code() const = 0;
+  /// Types of the outputs in single precision, one per output; empty: all float32.
+  virtual std::vector<at::ScalarType> output_types() const { return {}; }
+
+ protected:
+  ~KnownCode() = default;
+};
+
+}  // namespace penstock::model
