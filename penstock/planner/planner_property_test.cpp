@@ -284,9 +284,9 @@ TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
     if (!result.plan) continue;
     for (const plan::Alternative& row : result.plan->explanation.alternatives) {
       EXPECT_FALSE(row.note.empty()) << "seed " << seed << ' ' << row.strategy;
-      if (row.strategy != plan::Strategy::Serial && row.strategy != plan::Strategy::DataParallel &&
-          row.strategy != plan::Strategy::OneFOneB)
-        continue;
+      const bool changes_weights = traits(default_policy(row.strategy)).fills_pipeline ||
+                                   default_policy(row.strategy) == plan::WeightPolicy::Current;
+      if (changes_weights) continue;
       EXPECT_LE(row.throughput_samples_per_s,
                 1.005 * result.plan->prediction.throughput_samples_per_s)
           << "seed " << seed << ' ' << row.strategy;

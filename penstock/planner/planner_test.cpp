@@ -8,6 +8,7 @@
 
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
+#include "penstock/profile/kept_outputs.h"
 #include "penstock/util/error.h"
 
 namespace penstock::planner {
@@ -277,6 +278,26 @@ TEST(Planner, KeepsTheMemoryLimitOrNamesWhatBinds) {
     EXPECT_THAT(result.reason, HasSubstr("the minimum required is"));
     EXPECT_THAT(result.reason, HasSubstr("layer 'l"));
   }
+}
+
+TEST(Planner, GuessedActivationsAreNotRefusedWhereTheyMayFit) {
+  profile::Profile profile = vgg_like();
+  profile.costs[0].stash_bytes = 800'000;
+  PlanOptions options = strategy("dp");
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000);
+  const int64_t needed = made(profile, cluster, options).stages[0].memory_bytes;
+  options.memory_limit_bytes = needed - 100'000;
+  EXPECT_FALSE(make_plan(profile, cluster, options).plan.has_value());
+
+  profile.source = profile::kGraphFile;
+  const plan::Plan guessed = made(profile, cluster, options);
+  EXPECT_EQ(guessed.stages[0].memory_bytes, needed) << "what is predicted is the guess";
+  EXPECT_THAT(guessed.explanation.notes, Contains(HasSubstr("Stage 0 may not fit")));
+  options.memory_limit_bytes = needed + 1;
+  EXPECT_THAT(made(profile, cluster, options).explanation.notes,
+              testing::Not(Contains(HasSubstr("may not fit"))));
+  options.memory_limit_bytes = needed - 300'000;
+  EXPECT_FALSE(make_plan(profile, cluster, options).plan.has_value()) << "not even then";
 }
 
 TEST(Planner, TheMinimumMemoryItNamesIsEnough) {

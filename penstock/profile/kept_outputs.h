@@ -6,11 +6,15 @@
 //   if (!kept_outputs(graph, saves)[layer][0]) stash_bytes -= output_bytes[0];
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
 
 namespace penstock::profile {
+
+/// Profile::source of PipeDream's graph.txt, which has no memory: what its layers save is guessed.
+inline constexpr std::string_view kGraphFile = "pipedream graph.txt";
 
 /// What the gradients of one layer need of its values.
 struct LayerSaves {

@@ -289,7 +289,7 @@ Profile parse_pipedream_graph(std::string_view text, std::string_view place) {
   GraphFile file = read_lines(text, place);
   Profile profile;
   profile.model = model_name(place);
-  profile.source = "pipedream graph.txt";
+  profile.source = kGraphFile;
   try {
     profile.graph = build_graph(file);
     std::unordered_map<std::string_view, LayerCost*> costs;

@@ -87,6 +87,8 @@ int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemo
     stashes =
         saturating_mul(held.in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
   }
+  if (stash_uncertainty > 0)
+    stashes = rounded_down(static_cast<double>(stashes) * (1 - stash_uncertainty));
   return saturating_add(weight_bytes(stage, held), stashes);
 }
 

@@ -49,6 +49,9 @@ struct MemoryModel {
   bool shard_optimizer = false;
   /// Activations are moved to the memory of the host.
   bool offload = false;
+  /// Activations may be smaller by this share (Context::stash_uncertainty): a stage that fits then
+  /// is not refused.
+  double stash_uncertainty = 0;
 
   /// Micro-batches that one of `replicas` workers holds at once, with `workers_from_here` workers
   /// at and after the stage; for eager-1f1b, zb-h1 and zb-h2 on replicated stages an upper bound.
@@ -65,8 +68,8 @@ struct MemoryModel {
   /// All three of them.
   Held held(int replicas, int64_t workers_from_here) const;
 
-  /// Versions, gradients, optimiser state, stashes and communication buffers of one worker. Never
-  /// rises when `workers_from_here` falls. Saturates.
+  /// Versions, gradients, optimiser state, stashes and communication buffers of one worker, at
+  /// least. Never rises when `workers_from_here` falls. Saturates.
   int64_t stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
     return stage_bytes(stage, held(replicas, workers_from_here));
   }

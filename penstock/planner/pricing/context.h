@@ -20,6 +20,9 @@ namespace penstock::planner {
 /// Keeps references to what it is made of. Immutable but for its budget: one thread at a time.
 class Context {
  public:
+  /// Of PipeDream's graph.txt, whose layers of unknown kinds are taken to save all.
+  static constexpr double kGuessedStash = 0.25;
+
   /// Throws ConfigError for unusable options, profile or cluster (planner.h).
   Context(const profile::Profile& profile, const cluster::Cluster& cluster,
           const PlanOptions& options, TimeLimit time = {});
@@ -39,6 +42,9 @@ class Context {
   std::vector<PlannedLayer> layers;  ///< for a device of speed 1
   /// No layer's backward_weight_ns is known: half the backward pass of those with weights.
   bool guesses_split = false;
+  /// The share by which activations may be smaller than the profile says: 0 where it was measured
+  /// or counted, kGuessedStash where it was guessed from sizes of outputs.
+  double stash_uncertainty = 0;
 
   const cluster::Topology& topology() const { return model->topology(); }
 

@@ -7,6 +7,7 @@
 #include "penstock/plan/weight_rules.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/common_multiple.h"
+#include "penstock/util/numbers/rounding.h"
 
 namespace penstock::planner {
 
@@ -74,7 +75,19 @@ int64_t stage_limit_bytes(const Context& context, const Split& split, size_t sta
 
 bool stage_fits(const Context& context, const Split& split, const Plan& plan, size_t stage) {
   const int64_t limit = stage_limit_bytes(context, split, stage);
-  return limit == 0 || plan.stages[stage].memory_bytes <= limit;
+  return limit == 0 || least_stage_bytes(context, plan, stage) <= limit;
+}
+
+int64_t least_stage_bytes(const Context& context, const Plan& plan, size_t index) {
+  const plan::Stage& stage = plan.stages[index];
+  if (context.stash_uncertainty <= 0) return stage.memory_bytes;
+  // At least one version, one set of gradients and the optimiser's state are no activations.
+  const double weights =
+      static_cast<double>(stage.weight_bytes) *
+          (2 + plan.optimizer_state_per_weight / static_cast<double>(stage.state_parts())) +
+      static_cast<double>(stage.constant_bytes);
+  const double activations = std::max(static_cast<double>(stage.memory_bytes) - weights, 0.0);
+  return stage.memory_bytes - rounded_down(context.stash_uncertainty * activations);
 }
 
 int64_t chosen_micro_batches(Strategy strategy, const std::vector<int>& replicas) {
@@ -130,7 +143,8 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
           .slack = slack,
           .gradient_groups = gradient_groups,
           .shard_optimizer = context.shard_optimizer != Choice::Never,
-          .offload = context.offload == Choice::Always};
+          .offload = context.offload == Choice::Always,
+          .stash_uncertainty = context.stash_uncertainty};
 }
 
 int64_t gradient_groups(const Context& context, const Split& split) {

@@ -38,7 +38,9 @@ struct Split {
 /// Of the slowest of a stage's workers, and what the one with the least memory may use.
 double stage_speed(const Context& context, const Split& split, size_t stage);
 int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage);
-/// Whether what the plan predicts for the stage fits into that.
+/// What the plan predicts for the stage, or less where activations are a guess.
+int64_t least_stage_bytes(const Context& context, const plan::Plan& plan, size_t stage);
+/// Whether that fits.
 bool stage_fits(const Context& context, const Split& split, const plan::Plan& plan, size_t stage);
 
 /// Micro-batches per optimiser step when the user gives none: one for serial and mp, one per
