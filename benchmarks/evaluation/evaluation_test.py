@@ -46,13 +46,15 @@ class Quantities(unittest.TestCase):
         dp = {"micro_batches": 4, "micro_batch_size": 1,
               "stages": [{"replicas": 4, "forward_ns": 1e9, "backward_ns": 2e9,
                           "weight_bytes": 1e9}],
-              "cluster": {"levels": [{"bandwidth_bytes_per_s": 1.25e9}]}}
+              "cluster": {"levels": [{"count": 4, "bandwidth_bytes_per_s": 1.25e9},
+                                     {"count": 1, "bandwidth_bytes_per_s": 1e9}]}}
         # A step takes 4 * 2 / 1 = 8 s, 5 of them for 1.5 GB through each link.
         found = quantities.implied_all_reduce({"throughput_samples_per_s": 1.0}, dp, 2.0)
         self.assertAlmostEqual(found["seconds"], 5.0)
         self.assertAlmostEqual(found["gbps"], 2.4)
         self.assertAlmostEqual(found["nominal_gbps"], 10.0)
-        self.assertIsNone(quantities.implied_all_reduce({"throughput_samples_per_s": 2.0}, dp, 1))
+        self.assertIsNone(quantities.implied_all_reduce({"throughput_samples_per_s": 1.0}, dp, 1))
+        self.assertIsNone(quantities.implied_all_reduce({"throughput_samples_per_s": 4.0}, dp, 2))
 
     def test_counts_and_speed_of_a_cluster(self):
         text = 'count = 4\nbandwidth = "1GB/s"  # {a}\ncount = 2\n[device]\nspeed = 1.0\n'

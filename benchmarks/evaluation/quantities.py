@@ -52,7 +52,10 @@ def implied_all_reduce(pipeline, data_parallel, ratio):
     from the plans of both (JSON), whose computation is that of the profile. None of it is taken to
     be hidden by the computation: with more hidden it was slower still. {seconds, gbps,
     nominal_gbps} on the outermost links, each of which carries 2 (n - 1) / n of the weights in a
-    ring over n workers; None where computation alone takes as long."""
+    ring over n workers; None where computation alone takes as long, and where no pipeline was
+    faster."""
+    if ratio <= 1:
+        return None
     stage = data_parallel["stages"][0]
     workers = stage["replicas"]
     samples = data_parallel["micro_batches"] * data_parallel["micro_batch_size"]
@@ -61,7 +64,8 @@ def implied_all_reduce(pipeline, data_parallel, ratio):
     compute_s *= data_parallel["micro_batches"] / workers
     if step_s <= compute_s:
         return None
-    nominal = data_parallel["cluster"]["levels"][-1]["bandwidth_bytes_per_s"]
+    nominal = [level["bandwidth_bytes_per_s"] for level in data_parallel["cluster"]["levels"]
+               if level["count"] > 1][-1]
     carried = 2 * (workers - 1) / workers * stage["weight_bytes"]
     return {"seconds": step_s - compute_s, "gbps": 8e-9 * carried / (step_s - compute_s),
             "nominal_gbps": 8e-9 * nominal}
