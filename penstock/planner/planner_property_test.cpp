@@ -271,30 +271,46 @@ TEST(PlannerProperty, MemoryLimitsHoldAndReasonsAreRight) {
   EXPECT_GT(refused, 100);
 }
 
-// By more than half a percent, which is what the plan's own notes call as fast.
+// By more than half a percent, which is what the plan's own notes call as fast. Rows of all
+// strategies take most of a plan's time: every fifth plan has them, the others are held against
+// plans by name.
 TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
+  constexpr plan::Strategy kMayPick[] = {plan::Strategy::Serial, plan::Strategy::DataParallel,
+                                         plan::Strategy::OneFOneB};
+  int by_name = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 7)), 0.2);
     const cluster::Cluster cluster = two_level_cluster(rng, 6);
     PlanOptions options;
-    options.compare = true;
+    options.compare = seed % 5 == 0;
     if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 200, 900);
     const PlanResult result = make_plan(profile, cluster, options);
+    const auto most = [&] { return 1.005 * result.plan->prediction.throughput_samples_per_s; };
+    if (!options.compare) {
+      for (const plan::Strategy strategy : kMayPick) {
+        options.strategy = strategy;
+        const PlanResult other = make_plan(profile, cluster, options);
+        if (!other.plan) continue;
+        ++by_name;
+        ASSERT_TRUE(result.plan) << "seed " << seed << ' ' << strategy;
+        EXPECT_LE(other.plan->prediction.throughput_samples_per_s, most())
+            << "seed " << seed << ' ' << strategy;
+      }
+      continue;
+    }
     if (!result.plan) continue;
     for (const plan::Alternative& row : result.plan->explanation.alternatives) {
       EXPECT_FALSE(row.note.empty()) << "seed " << seed << ' ' << row.strategy;
-      if (row.strategy != plan::Strategy::Serial && row.strategy != plan::Strategy::DataParallel &&
-          row.strategy != plan::Strategy::OneFOneB)
+      if (std::find(std::begin(kMayPick), std::end(kMayPick), row.strategy) == std::end(kMayPick))
         continue;
-      EXPECT_LE(row.throughput_samples_per_s,
-                1.005 * result.plan->prediction.throughput_samples_per_s)
-          << "seed " << seed << ' ' << row.strategy;
+      EXPECT_LE(row.throughput_samples_per_s, most()) << "seed " << seed << ' ' << row.strategy;
       if (options.memory_limit_bytes > 0) {
         EXPECT_LE(row.memory_bytes, options.memory_limit_bytes);
       }
     }
   }
+  EXPECT_GT(by_name, 200);
 }
 
 TEST(PlannerProperty, AnythingIsAPlanOrAConfigError) {
