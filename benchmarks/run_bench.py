@@ -37,6 +37,7 @@ MODELS = {
 
 # Measured against predicted throughput: strategies that `train` profiles, plans and runs by itself.
 PREDICTED_STRATEGIES = {"dp": 2, "mp": 1, "gpipe": 8, "1f1b": 1}  # micro-batches per step
+QUICK_STRATEGIES = {"mlp": ["dp", "1f1b"], "vgg_small": ["gpipe"], "resnet18": ["mp"]}
 PREDICTED_MODELS = {
     **MODELS,
     "resnet18": {
@@ -59,7 +60,7 @@ FLUSHED_SCHEDULES = [
     "gpipe", "1f1b-flush", "eager-1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2",
     "zb-auto", "zb-v", "v-half", "v-min", "zb-auto-v", "dualpipe-v", "dualpipe", "chimera"
 ]
-QUICK_SCHEDULES = ["1f1b-flush", "zb-h1", "dualpipe"]
+QUICK_SCHEDULES = ["zb-h1"]
 SCHEDULE_MICRO_BATCHES = 8
 SCHEDULE_BATCHES = 4  # a step takes this many of the model's batches
 IDLE_ERROR = 0.05
@@ -226,7 +227,8 @@ class Bench:
                                 "--profile", profile)
             return report["throughput_samples_per_s"], report["predicted_throughput_samples_per_s"]
 
-        return {name: lambda name=name: strategy(name) for name in PREDICTED_STRATEGIES}
+        names = QUICK_STRATEGIES[model] if self.args.quick else PREDICTED_STRATEGIES
+        return {name: lambda name=name: strategy(name) for name in names}
 
     def profile_of_steps(self, model):
         """One profile for all schedules of a round, so that their predictions differ by nothing but

@@ -1,11 +1,10 @@
 """Training beside the interpreter: signals, and its end while daemon threads train."""
 
-import subprocess
-import sys
 import tempfile
 import textwrap
-import time
 import unittest
+
+import preloaded
 
 BEGIN = """
 import os, signal, tempfile, threading, time
@@ -23,8 +22,7 @@ model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
 
 
 def run(program):
-    return subprocess.run([sys.executable, "-c", BEGIN + textwrap.dedent(program)],
-                          capture_output=True, text=True, timeout=120, check=False)
+    return preloaded.run(BEGIN + textwrap.dedent(program))[0]
 
 
 class EndOfTheInterpreter(unittest.TestCase):

@@ -60,16 +60,28 @@ def batch(samples=16):
     return tokens, (tokens + 3) % 16
 
 
+STRATEGIES = ["gpipe", "1f1b-flush", "zb-h1"]
+
+
 def rank_main(folder):
-    """One rank of the job: a stage of the model."""
+    """One rank of the job: a stage of the model, for each of the strategies."""
     import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store",
+                            rank=int(os.environ["RANK"]), world_size=2)
+    for strategy in STRATEGIES:
+        losses = train_stage(dist.get_rank(), folder / strategy)
+        if losses:
+            (folder / strategy / "losses.json").write_text(json.dumps(losses))
+    dist.destroy_process_group()
+
+
+def train_stage(rank, folder):
+    """The losses, if this is the last stage."""
     from torch.distributed.pipelining import SplitPoint, pipeline
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
     split = json.loads((folder / "split.json").read_text())
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store",
-                            rank=int(os.environ["RANK"]), world_size=2)
-    rank = dist.get_rank()
     torch.manual_seed(1)
     model = Net()
     tokens, targets = batch()
@@ -91,9 +103,7 @@ def rank_main(folder):
             schedule.step(target=targets, losses=of_parts)
             losses.append(sum(one.item() for one in of_parts) / len(of_parts))
         optimizer.step()
-    if rank == 1:
-        (folder / "losses.json").write_text(json.dumps(losses))
-    dist.destroy_process_group()
+    return losses
 
 
 class PipeliningTest(unittest.TestCase):
@@ -105,9 +115,9 @@ class PipeliningTest(unittest.TestCase):
         model = Net()
         tokens, targets = batch()
         costs = with_known_times(penstock.profile(model, tokens[:4], batch_size=4, samples=1))
-        for strategy in ["gpipe", "1f1b-flush", "zb-h1"]:
-            with self.subTest(strategy), tempfile.TemporaryDirectory() as name:
-                folder = Path(name)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for strategy in STRATEGIES:
                 split = penstock.plan(costs, workers=2, strategy=strategy, straight=True,
                                       micro_batches=4, format="pytorch")
                 self.assertEqual(len(split["split_spec"]), 1)
@@ -115,32 +125,38 @@ class PipeliningTest(unittest.TestCase):
                     split["throughput_samples_per_s"],
                     1.001 * split["plan_throughput_samples_per_s"],
                 )
-                (folder / "split.json").write_text(json.dumps(split))
-                (folder / "schedule.csv").write_text(split["schedule"])
-                ranks = [
-                    subprocess.Popen(
-                        [sys.executable, __file__, str(folder)],
-                        env={**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
-                        stderr=subprocess.PIPE, text=True,
-                    )
-                    for rank in range(2)
-                ]
-                for process in ranks:
-                    _, errors = process.communicate(timeout=120)
-                    self.assertEqual(process.returncode, 0, errors[-2000:])
-                losses = json.loads((folder / "losses.json").read_text())
-                self.assertLess(losses[-1], 0.9 * losses[0])
-                # The same as without a pipeline.
-                torch.manual_seed(1)
-                whole = Net()
-                tokens, targets = batch()
-                optimizer = torch.optim.SGD(whole.parameters(), lr=0.5)
-                for found in losses:
-                    optimizer.zero_grad()
-                    value = loss(whole(tokens), targets)
-                    value.backward()
-                    optimizer.step()
-                    self.assertAlmostEqual(found, value.item(), places=4)
+                (folder / strategy).mkdir()
+                (folder / strategy / "split.json").write_text(json.dumps(split))
+                (folder / strategy / "schedule.csv").write_text(split["schedule"])
+            ranks = [
+                subprocess.Popen(
+                    [sys.executable, __file__, str(folder)],
+                    env={**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
+                    stderr=subprocess.PIPE, text=True,
+                )
+                for rank in range(2)
+            ]
+            for process in ranks:
+                _, errors = process.communicate(timeout=240)
+                self.assertEqual(process.returncode, 0, errors[-2000:])
+            for strategy in STRATEGIES:
+                with self.subTest(strategy):
+                    losses = json.loads((folder / strategy / "losses.json").read_text())
+                    self.are_as_without_a_pipeline(losses)
+
+    def are_as_without_a_pipeline(self, losses):
+        self.assertEqual(len(losses), 20)
+        self.assertLess(losses[-1], 0.9 * losses[0])
+        torch.manual_seed(1)
+        whole = Net()
+        tokens, targets = batch()
+        optimizer = torch.optim.SGD(whole.parameters(), lr=0.5)
+        for found in losses:
+            optimizer.zero_grad()
+            value = loss(whole(tokens), targets)
+            value.backward()
+            optimizer.step()
+            self.assertAlmostEqual(found, value.item(), places=4)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Programs that change values in place, through views too: trained as PyTorch does, or refused."""
 
 import copy
+import tempfile
 import unittest
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -153,10 +155,12 @@ def trained_by_torch(module, x, y, parts, steps):
 
 
 def trained_here(module, x, y, parts, steps, strategy):
+    """`module` may be the path of an exported one."""
     trainer = penstock.Trainer(
-        module, x, strategy=strategy, workers=1 if strategy == "serial" else 2, batch_size=len(x),
-        micro_batches=parts, loss=nn.MSELoss(), lr=0.1, progress=False,
-    )
+        module, None if isinstance(module, Path) else x, strategy=strategy,
+        workers=1 if strategy == "serial" else 2, batch_size=len(x), micro_batches=parts,
+        loss=nn.MSELoss(), lr=0.1, progress=False,
+    )  # fmt: skip
     return [trainer.step(x, y)["loss"] for _ in range(steps)], trainer
 
 
@@ -165,13 +169,21 @@ class InPlace(unittest.TestCase):
         torch.set_num_threads(1)
         torch.manual_seed(4)
         self.x, self.y = torch.randn(8, FEATURES), torch.randn(8, FEATURES)
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def exported(self, module):
+        """Several trainers take its file: each of a module would export it."""
+        folder = tempfile.mkdtemp(dir=self.folder.name)
+        return penstock.export(module, self.x, Path(folder) / "model.pt2")
 
     def test_it_is_what_pytorch_computes(self):
         for name, module in CASES.items():
+            path = self.exported(module)
             for strategy, parts in (("serial", 1), ("serial", 4), ("gpipe", 4)):
                 with self.subTest(name, strategy=strategy, parts=parts):
                     expected, weights = trained_by_torch(module, self.x, self.y, parts, 3)
-                    losses, trainer = trained_here(module, self.x, self.y, parts, 3, strategy)
+                    losses, trainer = trained_here(path, self.x, self.y, parts, 3, strategy)
                     np.testing.assert_allclose(losses, expected, rtol=1e-5)
                     found = trainer.state_dict()
                     for key, value in weights.items():
@@ -181,7 +193,8 @@ class InPlace(unittest.TestCase):
         checked = 0
         for name, module in CASES.items():
             expected, whole = trained_here(module, self.x, self.y, 2, 3, "serial")
-            cut = penstock.Trainer(module, self.x, strategy="gpipe", workers=2, batch_size=8,
+            path = self.exported(module)
+            cut = penstock.Trainer(path, strategy="gpipe", workers=2, batch_size=8,
                                    micro_batches=2, loss=nn.MSELoss(), progress=False)
             if len(cut.plan["stages"]) < 2:
                 continue
@@ -191,8 +204,8 @@ class InPlace(unittest.TestCase):
                     plan = copy.deepcopy(cut.plan)
                     plan["stages"][0]["layers"] = layers[:k]
                     plan["stages"][1]["layers"] = layers[k:]
-                    trainer = penstock.Trainer(module, self.x, plan=plan, batch_size=8,
-                                               loss=nn.MSELoss(), lr=0.1, progress=False)
+                    trainer = penstock.Trainer(path, plan=plan, batch_size=8, loss=nn.MSELoss(),
+                                               lr=0.1, progress=False)
                     losses = [trainer.step(self.x, self.y)["loss"] for _ in range(3)]
                     self.assertEqual(losses, expected)
                     checked += 1

@@ -242,7 +242,7 @@ class PytorchTest(unittest.TestCase):
             [["layers.0", "tok_embeddings"], ["layers.1", "layers.2", "output"]],
         )
 
-    def test_models_train_as_whole(self):
+    def test_models_and_strategies_train_as_whole(self):
         for package in ("torchvision", "transformers"):
             if not is_installed(package):
                 print(f"without {package}: its models are left out", file=sys.stderr)
@@ -255,13 +255,11 @@ class PytorchTest(unittest.TestCase):
                 plans[make.__name__] = plan(costs_of(make.__name__))
             except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode as error:
                 print(f"{make.__name__} cannot be exported: {error}", file=sys.stderr)
-        self.trains(plans)
-        print(f"{len(plans)} of {len(makers)} models trained", file=sys.stderr)
-
-    def test_strategies_train_as_whole(self):
+        models = len(plans)
         costs = costs_of("small_gpt")  # with a weight of the first and the last stage
-        plans = {f"small_gpt.{strategy}": plan(costs, strategy) for strategy in STRATEGIES}
+        plans |= {f"small_gpt.{strategy}": plan(costs, strategy) for strategy in STRATEGIES}
         self.trains({**plans, "small_gpt.split": plan(costs, format="pytorch")})
+        print(f"{models} of {len(makers)} models trained", file=sys.stderr)
 
     def test_it_refuses_what_pytorch_cannot(self):
         import penstock.pytorch

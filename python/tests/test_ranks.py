@@ -1,5 +1,6 @@
-"""Trainers as ranks of a job that torchrun starts: they learn what one process learns, go on from
-each other's checkpoints, and say on every rank what went wrong on one."""
+"""Trainers as ranks of a job: they learn what one process learns, go on from each other's
+checkpoints, and say on every rank what went wrong on one. torchrun starts those of one test; the
+other ranks are forked, with its variables: PyTorch is loaded once."""
 
 import os
 import socket
@@ -10,6 +11,7 @@ import textwrap
 import unittest
 from pathlib import Path
 
+import preloaded
 import torch
 
 START = """
@@ -37,20 +39,34 @@ def free_port():
         return str(one.getsockname()[1])
 
 
-def run(program, ranks=1):
-    """Standard output of all ranks as sorted lines."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+def ranks_of_torchrun(program, ranks):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.py"
-        path.write_text(textwrap.dedent(START) + textwrap.dedent(program))
+        path.write_text(program)
         done = subprocess.run(
-            [sys.executable, *(launcher if ranks > 1 else []), str(path)],
+            [sys.executable, "-m", "torch.distributed.run", "--standalone",
+             f"--nproc-per-node={ranks}", str(path)],
             env={**os.environ, "OMP_NUM_THREADS": "1", "PENSTOCK_PORT": free_port()},
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-    if done.returncode != 0:
-        raise AssertionError(done.stdout + done.stderr)
-    return sorted(done.stdout.splitlines())
+    return [done]
+
+
+def forked_ranks(program, ranks):
+    common = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+              "MASTER_PORT": free_port()}  # fmt: skip
+    return preloaded.run(program, [
+        {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)
+    ])  # fmt: skip
+
+
+def run(program, ranks=1, start=forked_ranks):
+    """Standard output of all ranks as sorted lines."""
+    program = textwrap.dedent(START) + textwrap.dedent(program)
+    all_done = start(program, ranks) if ranks > 1 else preloaded.run(program)
+    if any(done.returncode != 0 for done in all_done):
+        raise AssertionError("".join(done.stdout + done.stderr for done in all_done))
+    return sorted(line for done in all_done for line in done.stdout.splitlines())
 
 
 class Ranks(unittest.TestCase):
@@ -77,8 +93,8 @@ class Ranks(unittest.TestCase):
             t.fit(x, y)
             say(t.plan["strategy"], t.steps, t.rank == rank)
             """,
-            ranks=2,
-        )
+            ranks=2, start=ranks_of_torchrun,
+        )  # fmt: skip
         self.assertEqual(lines[0], lines[1])
 
     def test_choose_the_fabric(self):

@@ -8,6 +8,12 @@ penstock profile --model mlp --width 64 --batch-size 8 -o profile.json >/dev/nul
   fail "profile: exit code $?"
 planned="$model --batch-size 32"
 common="$planned --profile profile.json --micro-batches 4"
+# With a plan, ranks need not measure their links before they train, which takes most of a short
+# job's time. It stands in STRATEGY.WORKERS.json.
+for one in gpipe.2 1f1b.3 dp.2 dp.4; do
+  run 0 plan --profile profile.json --strategy ${one%.*} --workers ${one#*.} --all-workers \
+    --bandwidth 10Gbps --micro-batches 4 -o $one.json
+done
 
 # same_job RANKS STRATEGY WORKERS OPTIONS...: the job's losses, accuracy and weights are those of
 # one process with the same plan. $more: options of the job alone, which price its plan anew.
@@ -44,6 +50,7 @@ same_job 2 zb-v 2 --epochs 2
 # add; clipping waits for all gradients. Around a ring the sums have another order.
 micro_batches=3
 same_job 3 dp 3 --sync ordered
+cp alone.losses wide.losses
 # On one host all ranks are one machine, which adds in the order of one thread.
 same_job 3 dp 3 --sync hierarchical
 servers=2
@@ -60,20 +67,20 @@ same_job 2 chimera 4 --optimizer adamw --sync hierarchical
 micro_batches=3
 same_job 3 dp 3 --optimizer adam --sync summation --sync-precision bfloat16
 more= micro_batches=4
-run 2 launch -n 2 -- train $common --strategy dp --workers 2 --sync asynchronous --shard-optimizer
+run 2 launch -n 2 -- train $planned --plan dp.2.json --sync asynchronous --shard-optimizer
 grep -q 'cannot be shared out over replicas that sum asynchronously' err || fail "$(cat err)"
 run 0 train $common --strategy dp --workers 4 --json
 numbers losses >alone.losses
-run 0 launch -n 4 -- train $common --strategy dp --workers 4 --sync ring --json
+run 0 launch -n 4 -- train $planned --plan dp.4.json --sync ring --json
 numbers losses >ring.losses
 same_numbers 1e-3 alone.losses ring.losses || fail "ring: $(paste alone.losses ring.losses)"
 # Replicas that do not wait: without staleness as those that do; with it on any place.
-run 0 launch -n 2 --servers 1 -- train $common --strategy dp --workers 4 --sync asynchronous \
-  --staleness 0 --json
+run 0 launch -n 2 --servers 1 -- train $planned --plan dp.4.json --sync asynchronous --staleness 0 \
+  --json
 numbers losses >asynchronous.losses
 same_numbers 1e-3 alone.losses asynchronous.losses ||
   fail "asynchronous: $(paste alone.losses asynchronous.losses)"
-run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync asynchronous --json
+run 0 launch -n 2 -- train $planned --plan dp.2.json --sync asynchronous --json
 run 0 train $common --strategy dp --workers 2 --sync asynchronous --staleness 1 --json
 refused "without weight decay, clipping and shared weights, found adam" \
   train $common --strategy dp --workers 2 --sync asynchronous --optimizer adam
@@ -84,13 +91,11 @@ refused "the staleness" \
 refused "--sync: unknown gradient synchronisation 'rings', expected one of auto, ordered," \
   train $common --strategy dp --sync rings
 refused "the job has 5 ranks, 2 of them servers, the plan 2 workers" \
-  launch -n 3 --servers 2 -- train $common --strategy dp --workers 2
+  launch -n 3 --servers 2 -- train $planned --plan dp.2.json
 
 # Gradients that travel in 16 bits, between processes or rounded within one: the same bits. The
-# first one differs from float32.
+# first ones differ from those of float32.
 micro_batches=3
-same_job 3 dp 3
-cp alone.losses wide.losses
 same_job 3 dp 3 --sync-precision bfloat16
 cmp -s alone.losses wide.losses && fail "bfloat16 has the losses of float32"
 servers=2
@@ -99,12 +104,11 @@ same_job 3 dp 3 --sync parameter-server --sync-precision bfloat16
 servers=0 micro_batches=4
 same_job 2 dp 4 --sync-precision bfloat16 --clip-norm 0.5
 same_job 2 chimera 4 --sync-precision float16
-run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync-precision float16 \
-  --check-against-serial
+run 0 launch -n 2 -- train $planned --plan dp.2.json --sync-precision float16 --check-against-serial
 grep -q 'bit for bit equal, and so are all weights' out || fail "dp in float16: $(cat out)"
-run 0 launch -n 2 -- train $common --strategy dp --workers 2 --json
+run 0 launch -n 2 -- train $planned --plan dp.2.json --json
 wide=$(numbers bytes_sent | head -n 1)
-run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync-precision bfloat16 --json
+run 0 launch -n 2 -- train $planned --plan dp.2.json --sync-precision bfloat16 --json
 half=$(numbers bytes_sent | head -n 1)
 [ $((half * 100)) -lt $((wide * 52)) ] && [ $((half * 100)) -gt $((wide * 48)) ] ||
   fail "bfloat16 sent $half bytes, float32 $wide"
@@ -112,8 +116,8 @@ run 0 train $planned --plan plan.json --sync-precision float16 --json
 grep -q '^plan.json: its predictions are for --sync [a-z]* --sync-precision float32$' err ||
   fail "a plan for another precision: $(cat err)"
 # Around a ring only rounding differs, and the answer is not no.
-run 0 launch -n 4 -- train $common --strategy dp --workers 4 --sync ring \
-  --check-against-serial --check-steps 5
+run 0 launch -n 4 -- train $planned --plan dp.4.json --sync ring --check-against-serial \
+  --check-steps 5
 grep -q 'which adds in another order than ring' out || fail "ring: $(cat out)"
 # A checkpoint goes on in another precision.
 rm -rf together
@@ -132,16 +136,16 @@ sed 's/"sync_precision": "float32",*//' plan.json >old.json
 run 0 train $planned --plan old.json --json
 
 # Bytes: one boundary of 64 numbers, forth and back for each of 512 samples, and forth for 64 tests.
-run 0 launch -n 2 -- train $common --strategy gpipe --workers 2 --json
+run 0 launch -n 2 -- train $planned --plan gpipe.2.json --json
 sent=$(numbers bytes_sent | head -n 1)
 [ "$sent" -ge $((512 * 64 * 4)) ] || fail "rank 0 sent $sent bytes"
 [ "$(numbers bytes_sent | tail -n 1)" = "$(numbers bytes_received | head -n 1)" ] ||
   fail "what rank 1 sent is not what rank 0 received: $(cat out)"
 
 # The proof against one worker; replicas on several ranks under weight stashing.
-run 0 launch -n 2 -- train $common --strategy gpipe --workers 2 --check-against-serial
+run 0 launch -n 2 -- train $planned --plan gpipe.2.json --check-against-serial
 grep -q 'bit for bit equal, and so are all weights' out || fail "gpipe: $(cat out)"
-run 0 launch -n 3 -- train $common --strategy 1f1b --workers 3 --check-against-serial
+run 0 launch -n 3 -- train $planned --plan 1f1b.3.json --check-against-serial
 grep -q 'and so are all weights after them' out || fail "1f1b: $(cat out)"
 
 # Without --workers, one worker per rank; fewer workers than ranks are refused.
@@ -204,9 +208,9 @@ rank_process() {
 # until_there FILE: waits for it, 30 s at most.
 until_there() {
   local i
-  for i in $(seq 300); do
+  for i in $(seq 600); do
     [ -e "$1" ] && return
-    sleep 0.1
+    sleep 0.05
   done
   fail "$1 did not appear: $(tail -n 3 launch.err)"
 }
@@ -235,9 +239,9 @@ run 0 launch -n 2 -- train $common --strategy gpipe --workers 4 --epochs 100000 
 
 # A job that is started again goes on from its checkpoint, and ends with the same weights.
 rm -rf whole saved
-run 0 train $common --strategy gpipe --workers 2 --epochs 60 --no-eval --checkpoint whole
+run 0 train $common --strategy gpipe --workers 2 --epochs 30 --no-eval --checkpoint whole
 "$PENSTOCK" launch -n 2 --max-restarts 2 -- train $common --strategy gpipe --workers 2 \
-  --epochs 60 --no-eval --checkpoint saved >launch.out 2>launch.err &
+  --epochs 30 --no-eval --checkpoint saved >launch.out 2>launch.err &
 launcher=$!
 until_there saved/latest
 kill -KILL "$(rank_process $launcher 1)"
@@ -281,10 +285,11 @@ wait_within 30 $launcher
 grep -q '"interrupted":true' launch.out || fail "a stopped server: $(head -c 300 launch.out)"
 
 # Servers that have nothing to do are named.
-run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync ordered --json
+run 0 launch -n 2 --servers 1 -- train $planned --plan dp.2.json --sync ordered --json
 grep -q 'warning: the job.s server has nothing to do: --sync ordered' err ||
   fail "an idle server: $(cat err)"
-run 0 launch -n 2 --servers 2 -- train $common --strategy gpipe --workers 2 --sync summation --json
+[ "$(numbers servers)" = 1 ] || fail "servers: $(head -c 300 out)"
+run 0 launch -n 2 --servers 2 -- train $planned --plan gpipe.2.json --sync summation --json
 grep -q 'servers have nothing to do: the plan has no replicas' err ||
   fail "idle servers: $(cat err)"
 refused "'profile' has no use for them" launch -n 1 --servers 1 -- profile --model lenet5
@@ -295,8 +300,6 @@ run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync summation --
 grep -q '^  rank 2 .*a server' out || fail "another rank is the server: $(cat out)"
 grep -q 'The job had 3 ranks; the last one, a server, only added gradients' page.html ||
   fail "the page has no servers"
-run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync summation --json
-[ "$(numbers servers)" = 1 ] || fail "servers: $(head -c 300 out)"
 PENSTOCK_SERVERS=2 run 0 train $common --strategy gpipe --json
 grep -q '^warning: PENSTOCK_SERVERS=2 has no effect' err || fail "no warning: $(cat err)"
 
@@ -305,27 +308,25 @@ grep -q '^warning: PENSTOCK_SERVERS=2 has no effect: the ranks have --servers 0'
   fail "no warning of launch: $(cat err)"
 
 # Options that change nothing are named, once.
-useless() {  # OPTION WHY ARGUMENTS...
+named() {  # OPTION WHY
   local words="warning: $1 has no effect: $2"
-  shift 2
-  run 0 "$@"
-  [ "$(grep -cF -- "$words" err)" -eq 1 ] || fail "penstock $*: not once '$words': $(cat err)"
+  [ "$(grep -cF -- "$words" err)" -eq 1 ] || fail "not once '$words': $(cat err)"
 }
-alone='this process is not a rank of a job of several'
-serial="train $common --strategy serial"
-useless --silence "$alone" $serial --silence 2
-useless --patience "$alone" $serial --patience 2
-useless '--fabric tcp' "$alone" $serial --fabric tcp
-useless --lr-factor '--lr-schedule is constant, expected step' $serial --lr-factor 0.5
-useless --shard-optimizer 'the plan has no replicas' $serial --shard-optimizer
-useless --momentum '--optimizer is adam, expected sgd' $serial --optimizer adam --momentum 0.5
-useless --sync 'the plan has no replicas' $serial --sync ring
-useless --staleness 'the plan has no replicas' $serial --staleness 2
-useless --sync-precision 'the plan has no replicas' launch -n 2 -- train $common \
-  --strategy gpipe --sync-precision bfloat16
-useless --staleness "the plan's replicas wait for each other (--sync ordered)" \
-  launch -n 2 -- train $common --strategy dp --sync ordered --staleness 2
-run 0 launch -n 2 -- train $common --strategy dp --silence 5 --patience 20 --fabric tcp
+run 0 train $common --strategy serial --silence 2 --patience 2 --fabric tcp --lr-factor 0.5 \
+  --shard-optimizer --optimizer adam --momentum 0.5 --sync ring --staleness 2
+for option in --silence --patience '--fabric tcp'; do
+  named "$option" 'this process is not a rank of a job of several'
+done
+named --lr-factor '--lr-schedule is constant, expected step'
+named --momentum '--optimizer is adam, expected sgd'
+for option in --shard-optimizer --sync --staleness; do
+  named $option 'the plan has no replicas'
+done
+run 0 launch -n 2 -- train $planned --plan gpipe.2.json --sync-precision bfloat16
+named --sync-precision 'the plan has no replicas'
+run 0 launch -n 2 -- train $planned --plan dp.2.json --sync ordered --staleness 2
+named --staleness "the plan's replicas wait for each other (--sync ordered)"
+run 0 launch -n 2 -- train $planned --plan dp.2.json --silence 5 --patience 20 --fabric tcp
 grep '^warning: .* has no effect' err && fail "options that have an effect: $(cat err)"
 
 # Variables of two launchers that contradict each other are used in a known order, and said.
@@ -400,15 +401,17 @@ refused '--patience must lie between' train $common --patience 0
 for rank in 0 1; do
   port=$((20000 + RANDOM % 20000))
   RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-    "$PENSTOCK" train $common --patience 300 --json >out 2>err &
-  waiting=$!
-  sleep 3
-  kill -TERM $waiting
-  wait_within 30 $waiting
-  [ "$code" -eq 0 ] || fail "rank $rank, interrupted: exit code $code: $(cat err)"
-  [ -s err ] && fail "rank $rank, interrupted: $(cat err)"
-  [ $rank -eq 1 ] || grep -q '"interrupted":true' out || fail "rank 0: $(head -c 300 out)"
+    "$PENSTOCK" train $common --patience 300 --json >out.$rank 2>err.$rank &
+  waiting[rank]=$!
 done
+sleep 3
+for rank in 0 1; do
+  kill -TERM ${waiting[rank]}
+  wait_within 30 ${waiting[rank]}
+  [ "$code" -eq 0 ] || fail "rank $rank, interrupted: exit code $code: $(cat err.$rank)"
+  [ -s err.$rank ] && fail "rank $rank, interrupted: $(cat err.$rank)"
+done
+grep -q '"interrupted":true' out.0 || fail "rank 0: $(head -c 300 out.0)"
 
 # The ranks must have the same command.
 port=$((20000 + RANDOM % 20000))

@@ -17,21 +17,25 @@ holds() {
   echo "$*" | awk "{ exit !($expression) }" || fail "not true: $expression for $*"
 }
 
-# Every task, one stage and several, and every policy.
+# Every task, one stage and several, and every policy. Each task's layers are measured once: a
+# stream without a profile measures for a second, and some below do.
 for task in reconstruct predict pixels label; do
+  run 0 profile --model partime --depth 4 --width 6 --kernel 3 --task "$task" --input 3x16x24 \
+    --samples 2 -o "$task.json"
+  grep -Eq 'the loss is .* of (conv4|classify)' out || fail "$task: no loss: $(tail -1 out)"
   for workers in 1 3; do
-    stream --task "$task" --frames 40 --workers "$workers"
+    stream --task "$task" --frames 40 --workers "$workers" --profile "$task.json"
     json_keys frames_in processed dropped fps latency_p50_ns latency_p99_ns deadline_misses loss
     is processed 40
     is dropped 0
     is task "\"$task\""
   done
 done
-# By one profile, so that both runs have the same stages.
-run 0 profile --model partime --depth 4 --width 6 --kernel 3 --task pixels --input 3x16x24 \
-  --samples 2 -o frames.json
-grep -q 'the loss is .* of conv4' out || fail "no loss: $(tail -1 out)"
-planned=(--profile frames.json --replan-margin 0)
+# What the generated scene is for by default, and raw frames.
+known=(--profile pixels.json)
+raw=(--pixel rgb24 "${small[@]}" --profile reconstruct.json)
+# Both runs have the same stages.
+planned=("${known[@]}" --replan-margin 0)
 for weights in current latest stash; do
   stream --frames 60 --workers 3 --weights "$weights" "${planned[@]}"
   is weights "\"$weights\""
@@ -51,17 +55,17 @@ for model in "mlp 16x12 3" "tied_mlp 16x12 1" "lenet5 28x28 3"; do
 done
 
 # The loss is that of the frames which have one.
-stream --task label --lr 0 --frames 100 --seed 5
+stream --task label --lr 0 --frames 100 --seed 5 # measures its layers
 loss=$(value loss)
-stream --task label --lr 0 --frames 100 --seed 5 --label-every 10
+stream --task label --lr 0 --frames 100 --seed 5 --label-every 10 --profile label.json
 holds '$1 > 0.6 * $2 && $1 < 1.6 * $2' "$(value loss)" "$loss"
 is rebuilt_loss null
-stream --frames 40 --label-every 2
+stream --frames 40 --label-every 2 "${known[@]}"
 json_keys loss rebuilt_loss
 holds '$1 > 0 && $2 > 0' "$(value loss)" "$(value rebuilt_loss)"
 
 # Learning from labels: right more often than by chance, and more often later.
-stream --frames 400 --workers 2 --seed 5 --lr 0.01
+stream --frames 400 --workers 2 --seed 5 --lr 0.01 "${known[@]}"
 holds '$1 > 0.6' "$(value accuracy)"
 
 # A source that is faster than the model: frames are dropped, latency stays bounded.
@@ -81,7 +85,7 @@ grep -q '"remarks":"the source did not keep 8000 frames/s: it delivered ' out ||
 in_line() { sed -n 's/.* in \([0-9]*\)  out .*/\1/p' err | tail -1; }
 is frames_in "$(in_line)" # the last line and the summary are of one moment
 # One that is slower: nothing is dropped; the last line has the rate of the last seconds.
-stream --source-fps 20 --frames 20 --workers 2 --queue 16
+stream --source-fps 20 --frames 20 --workers 2 --queue 16 "${known[@]}"
 is dropped 0
 holds '$1 > 8 && $1 < 25' "$(sed -n 's/.*  \([0-9.]*\) frames\/s  latency.*/\1/p' err | tail -1)"
 holds '$1 > 8 && $1 < 25' "$(value fps)"
@@ -89,7 +93,7 @@ holds '$1 > 8 && $1 < 25' "$(value fps)"
 # The frame rate decides how many stages there are; what cannot be reached is said.
 run 0 stream "${small[@]}" --fps 1 --frames 5 --workers 4
 grep -q '1 stage is enough: .* 1.0 wanted' err || fail "one stage was not enough: $(head -3 err)"
-run 0 stream "${small[@]}" --fps 50000 --frames 5 --workers 2
+run 0 stream "${small[@]}" --fps 50000 --frames 5 --workers 2 "${known[@]}"
 grep -q 'cannot be reached with 2 workers: .* too slow' err || fail "$(head -3 err)"
 grep -Eq '50000.00 wanted: missed by [0-9]+ %' out || fail "not missed: $(grep rate out)"
 grep -Eq 'would reach it|no number of workers would' err || fail "no advice: $(head -3 err)"
@@ -99,26 +103,26 @@ for _ in 1 2 3 4 5 6 7 8; do head -c $((24 * 16 * 3 * 100)) /dev/zero; done >man
 cat many.raw | penstock stream --source - --pixel rgb24 --size 24x16 --frames 900 --lr 0.001 \
   --depth 12 --width 16 >out 2>err || fail "a fast pipe: $(tail -2 err)"
 grep -q '^hint: .* frames were dropped.*--keep-all' err || fail "no hint: $(cat out err)"
-cat many.raw | penstock stream --json --source - --pixel rgb24 "${small[@]}" --lr 0.001 --keep-all \
+cat many.raw | penstock stream --json --source - "${raw[@]}" --lr 0.001 --keep-all \
   >out 2>err || fail "a pipe that waits: $(tail -2 err)"
 is processed 800
 ! grep -q '^hint' err || fail "a hint without a drop"
 
 # Raw frames on standard input, and what is left of the last one.
 head -c $((24 * 16 * 3 * 5 + 10)) /dev/urandom >frames.raw
-penstock stream --json --source - --pixel rgb24 "${small[@]}" --lr 0.001 <frames.raw >out 2>err ||
+penstock stream --json --source - "${raw[@]}" --lr 0.001 <frames.raw >out 2>err ||
   fail "raw frames: $(tail -2 err)"
 is processed 5
 grep -q '"end":".*10' out || fail "the 10 bytes at the end are not reported: $(cat out)"
 penstock stream --json --source frames.raw --pixel gray --size 24x16 --depth 3 --width 4 \
   --frames 8 --lr 0.001 >out 2>err </dev/null || fail "raw file: $(tail -2 err)"
 is processed 8
-penstock stream --json --source frames.raw --pixel rgb24 "${small[@]}" --frames 12 --lr 0.001 \
+penstock stream --json --source frames.raw "${raw[@]}" --frames 12 --lr 0.001 \
   --repeat >out 2>err </dev/null || fail "a repeated file: $(tail -2 err)"
 is processed 12
 # Without a frame there is nothing to learn and nothing to save.
 : >empty.raw
-run 3 stream --json --source empty.raw --pixel rgb24 "${small[@]}" --checkpoint nothing
+run 3 stream --json --source empty.raw "${raw[@]}" --checkpoint nothing
 grep -q 'no frame was learned from' err || fail "no frames: $(tail -2 err)"
 grep -q '"error":"no frame' out || fail "no frames: $(cat out)"
 [ ! -e nothing/latest ] || fail "weights are saved that have learned nothing"
@@ -129,7 +133,7 @@ refused "raw frames need a size, such as 640x480, and a pixel format" stream --s
 mkfifo pipe
 (head -c $((24 * 16 * 3 * 4 + 77)) /dev/urandom; exec sleep 20) >pipe &
 feeder=$!
-timeout 50 "$PENSTOCK" stream --json --source - --pixel rgb24 "${small[@]}" --stall 0.5 --queue 8 \
+timeout 50 "$PENSTOCK" stream --json --source - "${raw[@]}" --stall 0.5 --queue 8 \
   --checkpoint stalled --lr 0.001 <pipe >out 2>err
 code=$?
 kill $feeder 2>/dev/null
@@ -140,39 +144,39 @@ is processed 4
 [ -e stalled/latest ] || fail "a stalled source: the weights are not saved"
 
 # Without a frame there is no latency.
-run 3 stream --json --source empty.raw --pixel rgb24 "${small[@]}"
+run 3 stream --json --source empty.raw "${raw[@]}"
 is latency_p50_ns null
-run 3 stream --source empty.raw --pixel rgb24 "${small[@]}"
+run 3 stream --source empty.raw "${raw[@]}"
 grep -q 'latency  *- median, - for 99 %, - at most' out || fail "a latency: $(cat out)"
 
 # Weights are saved while it runs, at the end, and resumed.
-stream --frames 30 --checkpoint weights --workers 2
+stream --frames 30 --checkpoint weights --workers 2 "${known[@]}"
 refused "add --resume" stream "${small[@]}" --frames 5 --checkpoint weights
-stream --frames 12 --checkpoint weights --workers 3 --resume
+stream --frames 12 --checkpoint weights --workers 3 --resume "${known[@]}"
 grep -q 'resumed after 30 frames' err || fail "$(head -2 err)"
 is steps 42
 # The scene goes on: frames that have been learned from do not come again.
 grep -q '^the scene goes on at frame 30$' err || fail "the scene begins again: $(head -3 err)"
-stream --frames 30 --lr 0 --workers 1 --checkpoint scene
+stream --frames 30 --lr 0 --workers 1 --checkpoint scene "${known[@]}"
 first=$(value loss)
-stream --frames 30 --lr 0 --workers 1 --checkpoint scene --resume
+stream --frames 30 --lr 0 --workers 1 --checkpoint scene --resume "${known[@]}"
 [ "$(value loss)" != "$first" ] || fail "the same frames come again"
 second=$(value loss)
-stream --frames 60 --lr 0 --workers 1
+stream --frames 60 --lr 0 --workers 1 "${known[@]}"
 holds '($1 + $2) / 2 - $3 < 1e-6 && $3 - ($1 + $2) / 2 < 1e-6' "$first" "$second" "$(value loss)"
-stream --frames 3 --checkpoint none/yet --resume
+stream --frames 3 --checkpoint none/yet --resume "${known[@]}"
 grep -q "warning: no weights in 'none/yet' yet: beginning anew" err || fail "$(head -2 err)"
 # From a checkpoint by its own name: what follows is saved beside it.
-stream --frames 3 --checkpoint "weights/$(head -1 weights/latest)" --resume
+stream --frames 3 --checkpoint "weights/$(head -1 weights/latest)" --resume "${known[@]}"
 is steps 45
-stream --seconds 4 --source-fps 50 --checkpoint often --save-every 0.5 --workers 2
+stream --seconds 4 --source-fps 50 --checkpoint often --save-every 0.5 --workers 2 "${known[@]}"
 [ "$(grep -c '^weights: ' err)" -ge 2 ] || fail "saved only $(grep -c '^weights: ' err) times"
 refused "another model" stream --frames 3 --size 24x16 --depth 5 --width 6 --kernel 3 \
   --checkpoint weights --resume
 
 # The live page answers while the stream runs.
-timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 200 --seconds 20 --checkpoint hung_up \
-  --serve >/dev/null 2>served &
+timeout 50 "$PENSTOCK" stream "${small[@]}" "${known[@]}" --source-fps 200 --seconds 20 \
+  --checkpoint hung_up --serve >/dev/null 2>served &
 pid=$!
 for ((i = 0; i < 400; i++)); do
   grep -qs ' out ' served && break
@@ -239,8 +243,8 @@ grep -q 'one stage learns without delay: --weights stash makes no difference' er
 
 # Signals: USR1 saves, INT ends it with a summary. After a save that failed the next one is tried.
 : >messages
-timeout 50 "$PENSTOCK" stream --json "${small[@]}" --source-fps 50 --checkpoint signals >summary \
-  2>messages &
+timeout 50 "$PENSTOCK" stream --json "${small[@]}" "${known[@]}" --source-fps 50 \
+  --checkpoint signals >summary 2>messages &
 pid=$!
 # told WORDS COUNT: waits until more than so many lines have them.
 told() {
@@ -274,7 +278,7 @@ is error null
 
 # Without a folder the signal changes nothing, and says so.
 : >messages
-timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 50 >/dev/null 2>messages &
+timeout 50 "$PENSTOCK" stream "${small[@]}" "${known[@]}" --source-fps 50 >/dev/null 2>messages &
 pid=$!
 told ' out ' 0
 child=$(pgrep -P $pid | head -1)
@@ -285,7 +289,8 @@ wait_within 20 $pid
 [ "$code" -eq 0 ] || fail "SIGUSR1 without --checkpoint: exit code $code: $(tail -2 messages)"
 
 # A training that diverges ends, and does not replace good weights.
-run 3 stream --json "${small[@]}" --frames 2000 --lr 1e30 --checkpoint diverged --workers 2
+run 3 stream --json "${small[@]}" --frames 2000 --lr 1e30 --checkpoint diverged --workers 2 \
+  "${known[@]}"
 failure='failed in the forward pass of micro-batch [0-9]* (1F[0-9@]*): '
 grep -q "$failure.* take a smaller learning rate" err || fail "$(tail -2 err)"
 grep -q '"error":".*take a smaller learning rate' out || fail "no summary: $(cat out)"
@@ -338,12 +343,12 @@ if [ -x "$media" ]; then
   mkdir pictures
   "$media" image "$PWD/pictures/a.jpg" 64 48 200 100 50
   head -c -60 pictures/a.jpg >pictures/b.jpg
-  stream --source pictures --lr 0.001
+  stream --source pictures --lr 0.001 --profile reconstruct.json
   ! grep -i 'premature\|corrupt' err || fail "a library prints"
   # A video that was cut off.
   "$media" video "$PWD/whole.avi" 64 48 30 20
   head -c $(($(wc -c <whole.avi) / 2)) whole.avi >short.avi
-  stream --source short.avi --lr 0.001
+  stream --source short.avi --lr 0.001 --profile reconstruct.json
   is frames_announced 30
   grep -q "the source ended; short.avi announces 30 frames, $(value processed) were decoded" out ||
     fail "a video that was cut off: $(cat out)"
@@ -352,10 +357,9 @@ run 0 profile --model mlp --width 8 --depth 1 --samples 1 -o mlp.json --batch-si
 refused "profile" stream "${small[@]}" --profile mlp.json
 
 # A profile and a plan for frames of their size.
-stream --frames 8 --workers 2 --profile frames.json
-refused "frames.json is of frames of another size or of another task: layer 'conv1' makes" \
-  stream --size 32x24 --depth 4 --width 6 --kernel 3 --profile frames.json
-run 0 plan --profile frames.json --strategy online --workers 2 --straight -o plan.json
+refused "pixels.json is of frames of another size or of another task: layer 'conv1' makes" \
+  stream --size 32x24 --depth 4 --width 6 --kernel 3 --profile pixels.json
+run 0 plan --profile pixels.json --strategy online --workers 2 --straight -o plan.json
 run 0 stream --size 32x24 --depth 4 --width 6 --kernel 3 --plan plan.json --frames 4 \
   --threads "$(nproc)"
 grep -q 'they take turns, and the frame rate will be below the prediction' err ||

@@ -1,0 +1,25 @@
+"""The examples run to their end, where they check that the model has learned. Those that start
+processes of their own are tests of their own."""
+
+import unittest
+from pathlib import Path
+
+import preloaded
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "python"
+
+
+class ExamplesTest(unittest.TestCase):
+    def test_they_run(self):
+        programs = {path.name: path.read_text() for path in sorted(EXAMPLES.glob("*.py"))}
+        self.assertGreater(len(programs), 5)
+        for name, program in programs.items():
+            if "sys.executable" in program:
+                continue
+            with self.subTest(name):
+                (done,) = preloaded.run(program, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
