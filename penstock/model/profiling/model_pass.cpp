@@ -16,6 +16,7 @@
 #include "penstock/model/device/devices.h"
 #include "penstock/model/device/layout.h"
 #include "penstock/model/loss.h"
+#include "penstock/model/profiling/layer_classes.h"
 #include "penstock/model/profiling/memory_meter.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/error.h"
@@ -104,9 +105,12 @@ ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
     const bool lays = lays_channels_last(model_, options.precision, stream_->memory());
-    for (const InputSpec& input : model_.inputs()) {
-      at::Tensor sample =
-          here(as_activation(random_input(input, batch_size_, generator), options.precision));
+    const size_t own_inputs = model_.inputs().size() - part.made_up.size();
+    for (size_t i = 0; i < model_.inputs().size(); ++i) {
+      at::Tensor values = i < own_inputs ? random_input(model_.inputs()[i], batch_size_, generator)
+                                         : made_up(*part.whole, part.made_up[i - own_inputs],
+                                                   batch_size_, generator);
+      at::Tensor sample = here(as_activation(std::move(values), options.precision));
       if (lays) sample = channels_last(std::move(sample));
       sample.requires_grad_(part.input_needs_gradient[samples_.size()]);
       samples_.push_back(std::move(sample));
