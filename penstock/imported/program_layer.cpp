@@ -1,5 +1,6 @@
 #include "penstock/imported/program_layer.h"
 
+#include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -76,6 +77,8 @@ void ProgramLayer::describe(const FlatProgram& program) {
   for (const std::string& output : parts_.outputs) {
     code_ += fmt::format("output {}\n", layout_text(output, program));
     output_types_.push_back(output_type(output, program));
+    const auto meta = program.tensors.find(output);
+    output_metas_.push_back(meta == program.tensors.end() ? exported::TensorMeta{} : meta->second);
   }
   for (const SymbolSource& symbol : parts_.symbols) {
     code_ += fmt::format("{} is input {}, dimension {}, by {}\n", symbol.symbol, symbol.input,
@@ -91,6 +94,25 @@ void ProgramLayer::plan_frees() {
       if (!needed[slot]) calls_[i].frees.push_back(slot);
       needed[slot] = true;
     }
+  }
+}
+
+at::Tensor ProgramLayer::empty_output(size_t output, int64_t batch) const {
+  const exported::TensorMeta& meta = output_metas_.at(output);
+  if (meta.sizes.empty() || parts_.shares_output) return {};
+  Symbols symbols = parts_.hints;
+  if (!parts_.batch_symbol.empty()) symbols[parts_.batch_symbol] = batch;
+  const auto values_of = [&](const std::vector<exported::SymbolicInt>& numbers) {
+    std::vector<int64_t> values;
+    for (const exported::SymbolicInt& number : numbers)
+      values.push_back(SizeExpression(number).evaluate(symbols));
+    return values;
+  };
+  try {
+    return at::empty_strided(values_of(meta.sizes), values_of(meta.strides),
+                             at::TensorOptions().dtype(output_types_.at(output)));
+  } catch (const ConfigError&) {  // an expression that is not read here
+    return {};
   }
 }
 

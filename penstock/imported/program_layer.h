@@ -41,6 +41,8 @@ struct LayerParts {
   std::vector<model::ParameterSpec> buffer_specs;
   std::vector<at::Tensor> constant_values;
   std::vector<model::Shape> output_shapes;
+  Symbols hints;             ///< each symbol's value in the example
+  std::string batch_symbol;  ///< empty: the program is for one batch
   /// The only output is one number for all samples: each of them gets it.
   bool shares_output = false;
   std::vector<SymbolSource> symbols;
@@ -61,6 +63,7 @@ class ProgramLayer final : public model::Layer,
   std::string kind() const override { return parts_.kind; }
   std::string code() const override { return code_; }
   std::vector<at::ScalarType> output_types() const override { return output_types_; }
+  at::Tensor empty_output(size_t output, int64_t batch) const override;
   std::vector<model::ParameterSpec> parameters() const override { return parts_.parameter_specs; }
   std::vector<model::ParameterSpec> buffers() const override { return parts_.buffer_specs; }
   /// Frozen weights are constants of the program.
@@ -88,6 +91,7 @@ class ProgramLayer final : public model::Layer,
   std::vector<size_t> outputs_;
   std::string code_;
   std::vector<at::ScalarType> output_types_;
+  std::vector<exported::TensorMeta> output_metas_;  ///< no sizes: not described
 };
 
 }  // namespace penstock::imported

@@ -167,6 +167,8 @@ class LayerMaker {
         parts.output_shapes.push_back(p_.shape_of(output));
       }
     }
+    parts.hints = p_.hints;
+    parts.batch_symbol = p_.batch_symbol;
     parts.shares_output = p_.returns_loss && parts.outputs == std::vector<std::string>{p_.output};
     tie(parts, LayerId{static_cast<int>(g)}, node);
     parts.weight_gradients_can_wait = can_wait(steps);

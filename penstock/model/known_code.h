@@ -5,8 +5,11 @@
 //     std::string code() const override { return "scale"; }
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,9 @@ class KnownCode {
   virtual std::string code() const = 0;
   /// Types of the outputs in single precision, one per output; empty: all float32.
   virtual std::vector<at::ScalarType> output_types() const { return {}; }
+  /// A tensor with the type, sizes and strides that this output has for `batch` samples, and any
+  /// numbers; on the CPU. Undefined: as output_shapes() and output_types() say, contiguous.
+  virtual at::Tensor empty_output(size_t /*output*/, int64_t /*batch*/) const { return {}; }
 
  protected:
   ~KnownCode() = default;

@@ -1,5 +1,7 @@
 #include "penstock/model/profiling/layer_classes.h"
 
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +11,7 @@
 #include <string>
 
 #include "penstock/model/known_code.h"
+#include "penstock/model/random_input.h"
 
 namespace penstock::model::detail {
 
@@ -95,6 +98,24 @@ at::ScalarType type_of(const Model& model, const graph::ValueRef& value) {
   const std::vector<at::ScalarType> types =
       code == nullptr ? std::vector<at::ScalarType>{} : code->output_types();
   return types.empty() ? at::kFloat : types.at(output);
+}
+
+at::Tensor made_up(const Model& model, const graph::ValueRef& value, int64_t batch,
+                   at::Generator& generator) {
+  const auto output = static_cast<size_t>(value.output);
+  const KnownCode* const code = known_code(model.layer(value.layer));
+  at::Tensor values = code == nullptr ? at::Tensor() : code->empty_output(output, batch);
+  if (!values.defined()) {
+    const InputSpec spec{
+        .name = {}, .shape = shape_of(model, value), .type = type_of(model, value)};
+    return random_input(spec, batch, generator);
+  }
+  const at::Tensor numbers =
+      at::empty(values.sizes(), at::TensorOptions().dtype(at::kFloat)).normal_(0, 1, generator);
+  // Numbers that lie on top of each other cannot be written.
+  if (at::has_internal_overlap(values) == at::MemOverlap::Yes)
+    return numbers.to(values.scalar_type());
+  return values.copy_(numbers);
 }
 
 std::vector<std::vector<int>> uses_of_outputs(const graph::ModelGraph& graph) {

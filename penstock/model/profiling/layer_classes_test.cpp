@@ -1,6 +1,7 @@
 // Which layers cost the same, and what is run for a range of them.
 #include "penstock/model/profiling/layer_classes.h"
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -175,6 +176,34 @@ TEST(ProfilerShare, MeasuresOnlyItsLayers) {
   EXPECT_GT(whole.profile.costs.back().loss_ns, 0);
   options.layers = {LayerId{2}, LayerId{99}};
   EXPECT_THROW(measure_share(model, options), ConfigError);
+}
+
+/// Takes 8 numbers per sample; makes them with the samples last.
+class Turned : public Layer, public KnownCode {
+ public:
+  std::string kind() const override { return "turned"; }
+  std::string code() const override { return "turned"; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>&) const override { return {{8}}; }
+  at::Tensor empty_output(size_t, int64_t batch) const override {
+    return at::empty({batch, 8}, at::TensorOptions().dtype(at::kFloat)).t();
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    return {inputs[0].t()};
+  }
+};
+
+TEST(ProfilerShare, MadeUpValuesLieAsTheirLayerMakesThem) {
+  ModelBuilder net("m");
+  Value x = net.linear(net.input({8}), {.features = 8, .name = "in"});
+  x = net.apply(std::make_shared<Turned>(), {x}, "there").front();
+  x = net.apply(std::make_shared<Turned>(), {x}, "back").front();
+  const Model model = net.build(net.linear(x, {.features = 3, .name = "out"}));
+  ProfilerOptions options = few_passes();
+  options.layers = {model.graph().find("back"), model.graph().find("out")};
+  const profile::Share share = measure_share(model, options);
+  EXPECT_GT(share.profile.costs[2].backward_ns, 0);
+  EXPECT_EQ(share.profile.costs[2].output_bytes, std::vector<int64_t>{4 * 8 * 4});
 }
 
 TEST(Differ, IsBeyondTheBoundAndTheNoise) {

@@ -59,9 +59,10 @@ class PartMaker {
     part.set_inputs(inputs_);
     if (model_.takes_channels_last()) part.set_takes_channels_last();
     if (model_.returns_loss() && makes_first_result) part.set_returns_loss();
-    return {.model = std::move(part),
+    return {.whole = &model_,
+            .model = std::move(part),
             .origin = run_,
-            .num_model_inputs = static_cast<int>(model_.inputs().size()),
+            .made_up = made_up_,
             .input_needs_gradient = input_needs_gradient_,
             .missing_uses = std::move(missing_uses),
             .makes_first_result = makes_first_result,
@@ -74,8 +75,9 @@ class PartMaker {
   graph::ValueRef here(const graph::ValueRef& value) {
     if (value.is_model_input()) return value;
     if (is_here(value.layer)) return {place_.at(stand_in_[value.layer.index()]), value.output};
-    const auto [place, is_new] = made_up_.emplace(value, static_cast<int>(inputs_.size()));
+    const auto [place, is_new] = input_of_.emplace(value, static_cast<int>(inputs_.size()));
     if (is_new) {
+      made_up_.push_back(value);
       const at::ScalarType type = type_of(model_, value);
       inputs_.push_back(
           {.name = fmt::format("value {}", inputs_.size()),
@@ -91,7 +93,8 @@ class PartMaker {
   const std::vector<LayerId>& run_;
   const std::vector<LayerId>& stand_in_;
   std::map<LayerId, LayerId> place_;
-  std::map<graph::ValueRef, int> made_up_;
+  std::map<graph::ValueRef, int> input_of_;  ///< of values that are made up
+  std::vector<graph::ValueRef> made_up_;
   std::vector<InputSpec> inputs_;
   std::vector<bool> has_gradients_;
   std::vector<bool> input_needs_gradient_;

@@ -10,10 +10,11 @@ namespace penstock::model::detail {
 
 /// Refers to layers of the model that it is a part of, which outlives it.
 struct ModelPart {
+  const Model* whole = nullptr;
   Model model;                  ///< without ties: each layer has its own weights anyway
   std::vector<LayerId> origin;  ///< of each of its layers: the layer of the whole model
-  /// Its first inputs are those of the whole model; the others are made up.
-  int num_model_inputs = 0;
+  /// The values of the whole model that the last inputs stand for; those before are its inputs.
+  std::vector<graph::ValueRef> made_up;
   std::vector<bool> input_needs_gradient;
   /// Per layer and output: how many more gradients the whole model adds there, -1: one less. So
   /// sums of gradients take as long as there.

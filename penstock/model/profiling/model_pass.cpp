@@ -17,6 +17,7 @@
 #include "penstock/model/device/devices.h"
 #include "penstock/model/device/layout.h"
 #include "penstock/model/loss.h"
+#include "penstock/model/profiling/layer_classes.h"
 #include "penstock/model/profiling/memory_meter.h"
 #include "penstock/model/profiling/saved_values.h"
 #include "penstock/model/random_input.h"
@@ -106,9 +107,12 @@ ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
     const bool lays = lays_channels_last(model_, options.precision, stream_->memory());
-    for (const InputSpec& input : model_.inputs()) {
-      at::Tensor sample =
-          here(as_activation(random_input(input, batch_size_, generator), options.precision));
+    const size_t own_inputs = model_.inputs().size() - part.made_up.size();
+    for (size_t i = 0; i < model_.inputs().size(); ++i) {
+      at::Tensor values = i < own_inputs ? random_input(model_.inputs()[i], batch_size_, generator)
+                                         : made_up(*part.whole, part.made_up[i - own_inputs],
+                                                   batch_size_, generator);
+      at::Tensor sample = here(as_activation(std::move(values), options.precision));
       if (lays) sample = channels_last(std::move(sample));
       sample.requires_grad_(part.input_needs_gradient[samples_.size()]);
       samples_.push_back(std::move(sample));
@@ -253,7 +257,8 @@ void ModelPass::count_kept_values() {
   const std::vector<std::vector<int>> inputs = profile::kept_inputs(model_.graph(), saves_);
   for (size_t l = 0; l < inputs.size(); ++l) {
     for (const int input : inputs[l]) {
-      if (input >= part_.num_model_inputs) continue;  // it counts where it is made
+      if (std::cmp_greater_equal(input, part_.whole->inputs().size()))
+        continue;  // where it is made
       bytes_[l].samples += static_cast<int64_t>(samples_[static_cast<size_t>(input)].nbytes());
     }
   }
