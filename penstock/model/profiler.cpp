@@ -159,6 +159,15 @@ profile::LayerCost cost_of(const detail::Measured& measured, size_t place) {
           .short_weight_bytes = bytes.short_weights};
 }
 
+bool measures_once(const Model& model, const ProfilerOptions& options) {
+  constexpr int64_t kLeastBytes = int64_t{256} << 20;
+  if (options.repeats != Repeats::Auto) return options.repeats == Repeats::Once;
+  ProfilerOptions alone = options;
+  alone.concurrency = 1;
+  const auto states = static_cast<int64_t>(num_states(options.optimizer));
+  return least_memory_bytes(model, alone, 3 + states) > kLeastBytes;
+}
+
 /// What was run for a range of layers, and what it took.
 class RangeMeasurement {
  public:
@@ -260,7 +269,7 @@ profile::Share measure_share(const Model& model, const ProfilerOptions& options,
   }
   const profile::LayerRange layers = options.layers.value_or(profile::all_layers(model.graph()));
   std::vector<detail::LayerClass> classes;
-  if (options.repeats == Repeats::Once) {
+  if (measures_once(model, options)) {
     classes = detail::layer_classes(model, layers.first, layers.last);
     std::erase_if(classes, [](const auto& one) { return one.size() < detail::kLeastRepeats; });
   }

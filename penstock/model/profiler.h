@@ -16,7 +16,7 @@
 namespace penstock::model {
 
 /// The model's profile on this machine; options.layers is nothing. Layers that do the same work are
-/// measured once, with options.repeats: the first and the last of three or more. If those two
+/// measured once if options.repeats says so: the first and the last of three or more. If those two
 /// differ (profiling/repeats.h), everything is measured again, with each layer of that class. The
 /// loss belongs to the layer that makes the first output: its times include it, and
 /// LayerCost::loss_ns says how much it is. Without `loss` it is options.loss of random targets, and

@@ -19,6 +19,9 @@ namespace penstock::model {
 
 /// How often layers that do the same work are measured.
 enum class Repeats : uint8_t {
+  /// Once where measuring the whole model takes more than 256 MiB, otherwise All: what is small may
+  /// lie in caches, and does so more when less is run.
+  Auto,
   Once,  ///< one of them, and another one as a check
   All,   ///< each of them
 };
@@ -56,7 +59,7 @@ struct ProfilerOptions {
   /// On a GPU: the times of passes that are graphs (runtime::PipelineOptions::device_graphs), where
   /// all layers can be recorded.
   bool device_graphs = false;
-  Repeats repeats = Repeats::Once;
+  Repeats repeats = Repeats::Auto;
   /// The layers that are measured; nothing: all. No others get weights, except small ones that make
   /// whole numbers or masks which these layers read.
   std::optional<profile::LayerRange> layers = {};

@@ -25,7 +25,7 @@ struct MeasureRequest {
   bool device_graphs = false;
   std::optional<int64_t> samples;  ///< timed passes; nothing: until their mean is known
   int warmup = 2;
-  model::Repeats repeats = model::Repeats::Once;
+  model::Repeats repeats = model::Repeats::Auto;
   std::string layers;                     ///< profile::parse_layers(); empty: all
   int threads = 1;                        ///< per worker
   std::optional<int64_t> concurrency;     ///< nothing: usual_concurrency()

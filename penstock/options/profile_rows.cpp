@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "penstock/options/sections.h"
 #include "penstock/util/error.h"
@@ -34,15 +37,19 @@ std::vector<ProfileRow> profile_loss_rows() {
   return in<OfProfile>(Section::Loss, std::move(rows));
 }
 
+constexpr std::array<std::pair<std::string_view, model::Repeats>, 3> kRepeats = {
+    {{"auto", model::Repeats::Auto}, {"once", model::Repeats::Once}, {"all", model::Repeats::All}}};
+
 model::Repeats parse_repeats(const std::string& name) {
-  if (name == "once") return model::Repeats::Once;
-  if (name == "all") return model::Repeats::All;
-  throw ConfigError(fmt::format("expected once or all, found '{}'", printable(name)));
+  for (const auto& [own, repeats] : kRepeats) {
+    if (own == name) return repeats;
+  }
+  throw ConfigError(fmt::format("expected auto, once or all, found '{}'", printable(name)));
 }
 
 Slot measured_repeats(OfProfile& request) {
   return named(request.run.repeats, parse_repeats, [](model::Repeats repeats) {
-    return repeats == model::Repeats::Once ? "once" : "all";
+    return kRepeats.at(static_cast<size_t>(repeats)).first;
   });
 }
 
@@ -93,9 +100,10 @@ std::vector<ProfileRow> measuring_rows() {
            "Untimed passes before the timed ones, at least; without --samples more while times "
            "fall",
            0, kMostPasses)),
-       measured(row<OfProfile>("--measure", measured_repeats,
-                               "Of layers that do the same work: once (one of them, and another "
-                               "one as a check) or all")),
+       measured(row<OfProfile>(
+           "--measure", measured_repeats,
+           "Of layers that do the same work: once (one of them, and another one as a check), all, "
+           "or auto, which is once for large models")),
        measured(row<&OfProfile::run, &Measure::layers>(
            "--layers",
            "Measure only these layers: FIRST..LAST, names or numbers from 0. The file is for "

@@ -30,7 +30,8 @@ run 0 launch -n 2 -- profile --model lenet5 --batch-size 8 --samples 3 -o profil
 [ "$(grep -c '^total' out)" -eq 1 ] || fail "not one table: $(cat out)"
 grep -q '\[rank 1\]' err && fail "rank 1 prints: $(cat err)"
 run 0 plan --profile profile.json --cluster cluster.toml
-run 0 launch -n 2 -- profile --model mlp --width 16 --depth 20 --samples 3 -o shared.json
+run 0 launch -n 2 -- profile --model mlp --width 16 --depth 20 --samples 3 --measure once \
+  -o shared.json
 grep -q '^[0-9]* of 42 layers timed' out || fail "all layers are timed: $(tail -n 2 out)"
 run 0 plan --profile shared.json --workers 2
 refused_in_job "--layers: expected nothing inside a job" profile --model lenet5 --layers 0..1

@@ -3,8 +3,10 @@ source "$(dirname "$0")/lib.sh"
 
 mlp() { run 0 profile --model mlp --width 32 --depth 12 --batch-size 8 --samples 3 "$@"; }
 
-# Equal layers are measured once.
-mlp -o once.json
+# Equal layers are measured once if one asks for it; by itself that is for large models.
+mlp -o usual.json
+grep -q 'timed' out && fail "a small model has layers that are not timed: $(tail -n 1 out)"
+mlp --measure once -o once.json
 timed=$(sed -n 's/^\([0-9]*\) of 26 layers timed; each of the others is equal.*/\1/p' out)
 [ "${timed:-26}" -lt 15 ] || fail "not fewer layers are timed: $(tail -n 2 out)"
 grep -q "\"measured_layers\": $timed" once.json || fail "the file does not say how many"
@@ -12,7 +14,7 @@ run 0 plan --profile once.json --workers 2
 mlp --measure all -o all.json
 grep -q 'timed' out && fail "--measure all leaves layers out: $(tail -n 1 out)"
 grep -q 'measured_layers' all.json && fail "all layers, and the file says some"
-refused "--measure: expected once or all, found 'twice'" profile --model mlp --measure twice
+refused "--measure: expected auto, once or all, found 'twice'" profile --model mlp --measure twice
 
 # Some layers, which make a whole.
 mlp --layers 0..9 -o front.json
@@ -21,7 +23,8 @@ mlp --layers 10..25 -o back.json
 run 0 profile --join back.json front.json -o whole.json
 grep -q '^total *26 layers' out || fail "not one table: $(cat out)"
 run 0 plan --profile whole.json --workers 2
-run 0 profile --join front.json back.json --json
+mlp --measure once --layers 10..25 -o once.json
+run 0 profile --join front.json once.json --json
 json_keys format layers measured_layers
 run 0 profile --join all.json
 refused "expected a whole profile" plan --profile front.json --workers 2

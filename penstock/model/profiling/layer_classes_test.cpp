@@ -120,6 +120,7 @@ ProfilerOptions few_passes() {
   options.batch_size = 4;
   options.warmup = 1;
   options.samples = 3;
+  options.repeats = Repeats::Once;
   return options;
 }
 
@@ -130,6 +131,8 @@ TEST(ProfilerRepeats, EachLayerHasTheCostsOfAnEqualOne) {
   EXPECT_TRUE(once.is_whole());
   EXPECT_NO_THROW(profile::validate(once.profile));
   ProfilerOptions options = few_passes();
+  options.repeats = Repeats::Auto;
+  EXPECT_EQ(measure_share(model, options).measured, 20) << "a small model";
   options.repeats = Repeats::All;
   const profile::Share all = measure_share(model, options);
   EXPECT_EQ(all.measured, 20);
