@@ -51,8 +51,11 @@ def commands_of(block):
 
 
 def printed(command, folder, program):
-    """The exit code, and the lines of both outputs as a terminal shows them."""
+    """The exit code, and the lines of both outputs as a terminal shows them. Plans take the time
+    that they need: on a machine that is busy the usual limit might end their search."""
     words = shlex.split(re.sub(r"\s*#.*", "", command[2:]).replace("\\\n", " "))
+    if words[:2] == ["penstock", "plan"] and "--time-limit" not in words:
+        words += ["--time-limit", "0"]
     done = subprocess.run(
         [program if words[0] == "penstock" else words[0], *words[1:]], cwd=folder, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,

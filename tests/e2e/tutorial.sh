@@ -54,6 +54,8 @@ while IFS=$'\t' read -r code command words; do
     *) fail "docs/tutorial.md: '$command' is no command of penstock"; continue ;;
   esac
   commands=$((commands + 1))
+  # On a machine that is busy the usual limit might end a search.
+  [[ "$command" != 'penstock plan '* ]] || command="$command --time-limit 0"
   # shellcheck disable=SC2086
   run "$code" ${command#penstock }
   for word in $words; do
