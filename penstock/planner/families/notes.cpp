@@ -206,14 +206,19 @@ std::string samples_text(int64_t samples) {
 
 /// What a plan needs that fits only if its activations are smaller than guessed.
 std::string guessed_memory(const Context& context, const Plan& plan) {
+  if (context.stash_uncertainty <= 0) return "";
   const std::vector<std::vector<int>> workers = plan::workers_by_stage(plan);
   for (size_t s = 0; s < plan.stages.size(); ++s) {
-    int64_t limit = INT64_MAX;
-    for (const int worker : workers[s]) {
-      const int64_t own = context.limit_bytes({worker, 1});
-      if (own > 0) limit = std::min(limit, own);
+    int64_t limit = 0;
+    if (plan.shares_workers()) {
+      for (const int worker : workers[s]) {
+        const int64_t own = context.limit_bytes({worker, 1});
+        if (own > 0 && (limit == 0 || own < limit)) limit = own;
+      }
+    } else {
+      limit = context.limit_bytes({plan.stages[s].first_worker, plan.stages[s].replicas});
     }
-    if (plan.stages[s].memory_bytes <= limit) continue;
+    if (limit == 0 || plan.stages[s].memory_bytes <= limit) continue;
     return fmt::format(
         "Stage {} may not fit: it needs {} of {} if all activations are as large as guessed, which "
         "may be {:.0f} % too much, and {} at least. A measured profile knows.",
