@@ -7,8 +7,8 @@
 
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
-#include "penstock/profile/kept_outputs.h"
 #include "penstock/profile/roofline.h"
+#include "penstock/profile/saved_values.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -86,8 +86,7 @@ class Estimate {
       saves.push_back(profile::saves_of(model.graph().layer(id), is_recorded && layer.saves_inputs,
                                         is_recorded && layer.saves_outputs, layer.is_view));
     }
-    kept_ = profile::kept_outputs(model.graph(), saves);
-    kept_inputs_ = profile::kept_inputs(model.graph(), saves);
+    saved_inputs_ = profile::saved_inputs(model.graph(), saves);
   }
 
   LayerCost layer(LayerId id) const {
@@ -117,13 +116,7 @@ class Estimate {
       cost.output_bytes.push_back(
           checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
     }
-    cost.stash_bytes = checked(id, work.stash_bytes);
-    for (size_t o = 0; o < cost.output_bytes.size() && !work.is_view; ++o) {
-      if (!kept_[id.index()][o]) cost.stash_bytes -= cost.output_bytes[o];
-    }
-    cost.stash_bytes = saturating_add(std::max<int64_t>(cost.stash_bytes, 0), loss_bytes(id));
-    for (const int input : kept_inputs_[id.index()])
-      cost.stash_bytes = checked(id, saturating_add(cost.stash_bytes, input_bytes(input)));
+    cost.stash_bytes = stash_bytes(id, work, cost.output_bytes);
     if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
       throw ConfigError(
           fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' "
@@ -160,10 +153,26 @@ class Estimate {
 
   /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm,
   /// then the gradient.
-  int64_t input_bytes(int input) const {
-    const InputSpec& spec = model_.inputs()[static_cast<size_t>(input)];
+  int64_t bytes_of(const graph::ValueRef& value) const {
+    const auto output = static_cast<size_t>(value.output);
+    if (!value.is_model_input())
+      return detail::tensor_bytes(
+          detail::batch_numbers({model_.output_shapes(value.layer).at(output)}, batch_));
+    const InputSpec& spec = model_.inputs()[output];
     return saturating_mul(detail::batch_numbers({spec.shape}, batch_),
                           static_cast<int64_t>(c10::elementSize(spec.type)));
+  }
+
+  /// What its operations save, the loss among them.
+  int64_t stash_bytes(LayerId id, const profile::LayerWork& work,
+                      const std::vector<int64_t>& output_bytes) const {
+    int64_t bytes = checked(id, work.stash_bytes);
+    const bool keeps_outputs = work.is_view || (work.saves_outputs && flow_.is_recorded(id));
+    for (const int64_t output : output_bytes) bytes -= keeps_outputs ? 0 : output;
+    bytes = saturating_add(std::max<int64_t>(bytes, 0), loss_bytes(id));
+    for (const graph::ValueRef& value : saved_inputs_[id.index()])
+      bytes = saturating_add(bytes, bytes_of(value));
+    return checked(id, bytes);
   }
 
   /// Of logits for the cross-entropy; 0 where this layer does not make them.
@@ -211,8 +220,7 @@ class Estimate {
   int64_t batch_;
   int64_t optimizer_states_;
   GradientFlow flow_;
-  std::vector<std::vector<bool>> kept_;  ///< [layer][output]: profile::kept_outputs()
-  std::vector<std::vector<int>> kept_inputs_;
+  std::vector<std::vector<graph::ValueRef>> saved_inputs_;  ///< by layer
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
-#include "penstock/profile/kept_outputs.h"
+#include "penstock/profile/saved_values.h"
 #include "penstock/util/error.h"
 
 namespace penstock::planner {

@@ -44,7 +44,7 @@ struct LayerWork {
   std::vector<Operation> backward_inputs = {};
   /// Allocated by forward and kept for backward, outputs included; views keep nothing.
   int64_t stash_bytes = 0;
-  /// Whether the gradients need the inputs, and the outputs (kept_outputs.h).
+  /// Whether the gradients need the inputs, and the outputs (saved_values.h).
   bool saves_inputs = true;
   bool saves_outputs = true;
   bool is_view = false;  ///< the outputs share the first input's memory

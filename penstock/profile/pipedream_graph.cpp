@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "penstock/profile/kept_outputs.h"
 #include "penstock/profile/profile.h"
+#include "penstock/profile/saved_values.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/rounding.h"
@@ -269,16 +269,20 @@ LayerSaves saves_by_kind(const LayerNode& layer) {
 }
 
 /// The file has no memory, only sizes of outputs: those that the backward pass needs count.
-void count_kept_outputs(Profile& profile) {
+void count_saved_values(Profile& profile) {
   std::vector<LayerSaves> saves;
   for (const LayerNode& layer : profile.graph.layers()) saves.push_back(saves_by_kind(layer));
-  const std::vector<std::vector<bool>> kept = kept_outputs(profile.graph, saves);
-  for (size_t l = 0; l < kept.size(); ++l) {
-    LayerCost& cost = profile.costs[l];
-    cost.stash_bytes = 0;
-    for (size_t o = 0; o < kept[l].size(); ++o) {
-      if (kept[l][o] && saves[l].view_of[o] < 0)
-        cost.stash_bytes = saturating_add(cost.stash_bytes, cost.output_bytes[o]);
+  const std::vector<std::vector<ValueRef>> saved = saved_inputs(profile.graph, saves);
+  for (size_t l = 0; l < saved.size(); ++l) {
+    int64_t& bytes = profile.costs[l].stash_bytes;
+    for (size_t o = 0; o < saves[l].outputs.size(); ++o) {
+      if (saves[l].outputs[o]) bytes = saturating_add(bytes, profile.costs[l].output_bytes[o]);
+    }
+    for (const ValueRef& value : saved[l]) {
+      if (value.is_model_input()) continue;  // of unknown size
+      bytes = saturating_add(
+          bytes,
+          profile.costs[value.layer.index()].output_bytes[static_cast<size_t>(value.output)]);
     }
   }
 }
@@ -297,7 +301,7 @@ Profile parse_pipedream_graph(std::string_view text, std::string_view place) {
     for (const LayerNode& layer : profile.graph.layers())
       profile.costs.push_back(std::move(*costs.at(layer.name)));
     validate(profile);
-    count_kept_outputs(profile);
+    count_saved_values(profile);
   } catch (const ConfigError& error) {
     throw ParseError(place, 0, error.what());
   }

@@ -35,7 +35,7 @@ struct LayerCost {
   /// All weights that the layer reads, including those that it shares with others
   /// (graph::WeightTie).
   int64_t weight_bytes = 0;
-  /// What operations save for their gradients (kept_outputs.h), per micro-batch.
+  /// What operations save for their gradients (saved_values.h), per micro-batch.
   int64_t stash_bytes = 0;
 
   /// Per entry of LayerNode::ties: the part of weight_bytes that belongs to another layer.

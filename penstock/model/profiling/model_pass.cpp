@@ -169,7 +169,7 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
     loss(times);
     backward_all(how, times);
   }
-  if (passes_++ == 0) count_kept_values();
+  if (passes_++ == 0) count_saved_values();
   for (int i = 0; i < count; ++i) {
     as_layer(model_, LayerId{i}, "optimiser step", [&] {
       LayerTimes& layer_times = times[static_cast<size_t>(i)];
@@ -244,22 +244,22 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
     bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
 }
 
-// A stage frees the outputs that none of its layers saves, and keeps the samples that one does.
-void ModelPass::count_kept_values() {
-  const std::vector<std::vector<bool>> kept = profile::kept_outputs(model_.graph(), saves_);
-  for (size_t l = 0; l < kept.size(); ++l) {
-    for (size_t o = 0; o < kept[l].size(); ++o) {
-      // Of readers that are not run the worst is assumed.
-      const bool is_kept = kept[l][o] || part_.missing_uses[l][o] > 0;
-      if (!is_kept && saves_[l].view_of[o] < 0) bytes_[l].stash -= bytes_[l].outputs[o];
+// A stage frees the outputs that none of its layers saves, and keeps what enters it and one does.
+void ModelPass::count_saved_values() {
+  const std::vector<std::vector<graph::ValueRef>> saved =
+      profile::saved_inputs(model_.graph(), saves_);
+  for (size_t l = 0; l < saved.size(); ++l) {
+    LayerBytes& bytes = bytes_[l];
+    for (size_t o = 0; o < bytes.outputs.size(); ++o) {
+      if (!saves_[l].outputs[o] && saves_[l].view_of[o] < 0) bytes.stash -= bytes.outputs[o];
     }
-  }
-  const std::vector<std::vector<int>> inputs = profile::kept_inputs(model_.graph(), saves_);
-  for (size_t l = 0; l < inputs.size(); ++l) {
-    for (const int input : inputs[l]) {
-      if (std::cmp_greater_equal(input, part_.whole->inputs().size()))
-        continue;  // where it is made
-      bytes_[l].samples += static_cast<int64_t>(samples_[static_cast<size_t>(input)].nbytes());
+    for (const graph::ValueRef& ref : saved[l]) {
+      const bool is_sample =
+          ref.is_model_input() && std::cmp_less(ref.output, part_.whole->inputs().size());
+      const auto output = static_cast<size_t>(ref.output);
+      (is_sample ? bytes.samples : bytes.stash) +=
+          ref.is_model_input() ? static_cast<int64_t>(samples_[output].nbytes())
+                               : bytes_[ref.layer.index()].outputs[output];
     }
   }
 }

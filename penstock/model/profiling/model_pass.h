@@ -16,7 +16,7 @@
 #include "penstock/model/profiling/laps.h"
 #include "penstock/model/profiling/model_part.h"
 #include "penstock/model/profiling/profiled_loss.h"
-#include "penstock/profile/kept_outputs.h"
+#include "penstock/profile/saved_values.h"
 
 namespace penstock::model::detail {
 
@@ -43,10 +43,10 @@ struct LayerBytes {
   std::vector<int64_t> outputs;
   int64_t weights = 0;
   int64_t short_weights = 0;  ///< the part of them that is computed with in 16 bits
-  /// What its forward() allocates, and the loss after it, and some operation saves for its gradient
-  /// (profile/kept_outputs.h).
+  /// What its operations save for their gradients, and the loss after it, but for values that
+  /// others save before it (profile/saved_values.h).
   int64_t stash = 0;
-  int64_t samples = 0;  ///< of the model's inputs, those that it is the first to save
+  int64_t samples = 0;  ///< the same of the model's inputs
 };
 
 class ModelPass {
@@ -104,7 +104,7 @@ class ModelPass {
   void read_graphs(std::vector<LayerTimes>& times);
   const at::Tensor& value(const graph::ValueRef& ref) const;
   void forward(LayerId id, LayerTimes& times);
-  void count_kept_values();
+  void count_saved_values();
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
   /// Gives the outputs the gradients of layers that the part lacks.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
-#include "penstock/profile/kept_outputs.h"
+#include "penstock/profile/saved_values.h"
 
 namespace penstock::model::detail {
 

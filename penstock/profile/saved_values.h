@@ -1,9 +1,10 @@
-// Which of a model's values live from the forward to the backward pass. An operation saves what its
+// Which values layers keep from the forward to the backward pass. An operation saves what its
 // gradient needs: a convolution its input, a ReLU its output, an addition nothing. A value that no
 // operation saves is freed as soon as its readers have run.
 //
 //   std::vector<LayerSaves> saves = ...;  // one per layer
-//   if (!kept_outputs(graph, saves)[layer][0]) stash_bytes -= output_bytes[0];
+//   for (const graph::ValueRef& value : saved_inputs(graph, saves)[layer])
+//     stash_bytes += bytes_of(value);
 #pragma once
 
 #include <string_view>
@@ -27,13 +28,11 @@ struct LayerSaves {
 /// The same for all inputs and outputs of a layer.
 LayerSaves saves_of(const graph::LayerNode& layer, bool inputs, bool outputs, bool is_view = false);
 
-/// [layer][output]: whether the layer or any reader saves it, or a view of it. `saves`: one per
-/// layer of the graph. O(edges).
-std::vector<std::vector<bool>> kept_outputs(const graph::ModelGraph& graph,
-                                            const std::vector<LayerSaves>& saves);
-
-/// Per layer, the inputs of the model that it saves and no layer before it does. O(edges).
-std::vector<std::vector<int>> kept_inputs(const graph::ModelGraph& graph,
-                                          const std::vector<LayerSaves>& saves);
+/// Per layer, the values that it reads and saves, but for those that their makers save themselves
+/// or that a layer before it saves: so each value counts once, where it is saved first. Model
+/// inputs are among them; a view stands for the value behind it. `saves`: one per layer of the
+/// graph. O(edges log edges).
+std::vector<std::vector<graph::ValueRef>> saved_inputs(const graph::ModelGraph& graph,
+                                                       const std::vector<LayerSaves>& saves);
 
 }  // namespace penstock::profile
