@@ -336,8 +336,8 @@ def published(bench):
                 entry["models"][cost_model], _ = compared(bench, profile, cluster, cost_model,
                                                           reported.over)
         if reported.over == "dp":
-            entry["syncs"] = {}
-            for sync in ("ordered", "ring", "auto"):
+            entry["syncs"] = {"ordered": entry["models"]["penstock"]}
+            for sync in ("ring", "auto"):
                 entry["syncs"][sync], plans = compared(bench, profile, cluster, "penstock", "dp",
                                                        sync)
             entry["all_reduce"] = quantities.implied_all_reduce(*plans, reported.ratio)
