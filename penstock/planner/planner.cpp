@@ -69,7 +69,7 @@ bool may_be_replaced(const Context& context) {
          options.weights.value_or(WeightPolicy::Flush) == WeightPolicy::Flush;
 }
 
-// Those whose plans take a search of few splits, or none.
+// Those that the partitioner prices itself, and hybrid.
 std::optional<Plan> faster_standard(const Context& context, Families& families,
                                     double samples_per_s) {
   if (context.options.straight || context.options.use_all_workers) return std::nullopt;
@@ -91,11 +91,11 @@ std::optional<Plan> faster_synchronous(const Context& context, Families& familie
   std::optional<Plan> best;
   for (const Strategy strategy : families.by_bound(synchronous_pipelines())) {
     if (families.bound_samples_per_s(strategy) <= samples_per_s) break;
-    // The table that compares families asks for the plan of each.
-    std::optional<Plan> other =
-        options.compare && !options.straight
-            ? families.standard(strategy).plan
-            : families.faster_synchronous(strategy, samples_per_s, options.straight);
+    // The table that compares strategies has the plan of each anyway; it is not bound to straight
+    // splits.
+    std::optional<Plan> other = options.compare && !options.straight
+                                    ? families.standard(strategy).plan
+                                    : families.faster_synchronous(strategy, samples_per_s);
     if (!other || other->prediction.throughput_samples_per_s <= samples_per_s) continue;
     best = std::move(other);
     samples_per_s = kFaster * best->prediction.throughput_samples_per_s;
@@ -392,7 +392,7 @@ void add_published_baseline(const profile::Profile& profile, const cluster::Clus
   options.chunks.reset();
   options.slack.reset();
   options.keep.reset();
-  plan::Stage all{.replicas = workers, .first_worker = 0};
+  plan::Stage all{.layers = {}, .replicas = workers, .first_worker = 0};
   for (const graph::LayerNode& layer : profile.graph.layers()) all.layers.push_back(layer.name);
   const Plan published = price_plan(profile, cluster, std::vector<plan::Stage>{all}, options);
   const double samples_per_s =

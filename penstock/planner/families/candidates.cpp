@@ -190,16 +190,15 @@ bool same_stages(const Split& a, const Split& b) {
   return a.stages == b.stages && a.recompute == b.recompute && a.places == b.places;
 }
 
-bool is_straight_alone(const Context& context, Strategy strategy, bool one_copy) {
-  return one_copy || context.options.straight || traits(strategy).one_worker_per_stage;
+bool is_straight_alone(const Context& context, Strategy strategy) {
+  return context.options.straight || traits(strategy).one_worker_per_stage;
 }
 
 // What the memory model says of zero-bubble kinds on replicated stages is an upper bound: what fits
 // under 1F1B's need may fit all the same. Kinds that may keep less are searched on the splits of
 // those whose later workers keep less, and with half as many micro-batches as there are workers,
 // and with one: even stages that keep little may be faster than uneven ones that keep much.
-std::vector<Family> families_to_search(const Context& context, Strategy strategy, int64_t slack,
-                                       bool one_copy) {
+std::vector<Family> families_to_search(const Context& context, Strategy strategy, int64_t slack) {
   const plan::StrategyTraits& row = traits(strategy);
   std::vector<Family> families{{.strategy = strategy, .slack = slack}};
   if (row.takes_keep) families.front().keep = context.options.keep.value_or(0);
@@ -214,7 +213,7 @@ std::vector<Family> families_to_search(const Context& context, Strategy strategy
       families.push_back({.strategy = strategy, .keep = 1});
     }
   }
-  if (context.counting_model && !is_straight_alone(context, strategy, one_copy)) {
+  if (context.counting_model && !is_straight_alone(context, strategy)) {
     // The search takes for hidden what computation could hide of the sums at best.
     families.push_back(families.front());
     families.back().counts_sums = true;
@@ -235,13 +234,13 @@ bool add_new(std::vector<Candidate>& list, size_t first, Candidate candidate) {
 }
 
 Candidates listed_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
-                             bool one_copy, double faster_than_ns) {
-  const bool straight_alone = is_straight_alone(context, strategy, one_copy);
+                             double faster_than_ns) {
+  const bool straight_alone = is_straight_alone(context, strategy);
   Candidates candidates;
   bool searched = false;  // the first search ends soon after the time, and has an answer
   for (const int64_t slack : slacks_of(context, strategy)) {
     const size_t first = candidates.list.size();
-    for (Family family : families_to_search(context, strategy, slack, one_copy)) {
+    for (Family family : families_to_search(context, strategy, slack)) {
       for (const bool straight : {true, false}) {
         if (!straight && straight_alone) continue;
         family.straight = straight;
@@ -313,14 +312,13 @@ bool offer_lighter(const Context& context, SplitFinder& finder, Strategy strateg
 }  // namespace
 
 void offer_lighter_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
-                              bool one_copy, std::vector<Candidate> known,
-                              const std::function<double()>& needed,
+                              std::vector<Candidate> known, const std::function<double()>& needed,
                               const std::function<bool(const Candidate&)>& offer) {
   const plan::StrategyTraits& row = traits(strategy);
   if (!row.takes_keep || row.is_chunked() || !have_one_limit(context)) return;
-  for (Family family : families_to_search(context, strategy, 0, one_copy)) {
+  for (Family family : families_to_search(context, strategy, 0)) {
     for (const bool straight : {true, false}) {
-      if (!straight && is_straight_alone(context, strategy, one_copy)) continue;
+      if (!straight && is_straight_alone(context, strategy)) continue;
       family.straight = straight;
       if (!offer_lighter(context, finder, strategy, family, known, needed, offer)) return;
     }
@@ -328,13 +326,12 @@ void offer_lighter_candidates(const Context& context, SplitFinder& finder, Strat
 }
 
 Candidates synchronous_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
-                                  bool one_copy, double faster_than) {
+                                  double faster_than) {
   const double samples = static_cast<double>(profile::samples_per_micro_batch(context.profile));
   const double faster_than_ns = faster_than > 0 ? samples * 1e9 / faster_than : 0;
   if (!traits(strategy).is_chunked())
-    return listed_candidates(context, finder, strategy, one_copy, faster_than_ns);
-  ChunkedSplits splits = chunked_splits(context, finder, strategy,
-                                        {.one_copy = one_copy, .faster_than_ns = faster_than_ns});
+    return listed_candidates(context, finder, strategy, faster_than_ns);
+  ChunkedSplits splits = chunked_splits(context, finder, strategy, faster_than_ns);
   Candidates candidates{{}, std::move(splits.reason)};
   for (ChunkedSplit& found : splits.splits) {
     for (Keeps& keep : keeps_of(context, found.split, 0).list) {

@@ -20,12 +20,13 @@ struct Candidates {
   std::string reason;  ///< why there are none
 };
 
-/// Workers with one stage each: the best straight split and, unless `one_copy`, the best of any
-/// replicas, where memory is limited also those of 1f1b-flush; eager-1f1b with each slack of 1, 2,
-/// 4, ... up to kMostSlack that the step leaves room for. Workers with several: chunked_splits().
-/// With `faster_than`, in samples per second, some that cannot be that fast are left out.
+/// Workers with one stage each: the best straight split and, unless only such splits may be, the
+/// best of any replicas, where memory is limited also those of 1f1b-flush; eager-1f1b with each
+/// slack of 1, 2, 4, ... up to kMostSlack that the step leaves room for. Workers with several:
+/// chunked_splits(). With `faster_than`, in samples per second, some that cannot be that fast are
+/// left out.
 Candidates synchronous_candidates(const Context& context, SplitFinder& finder,
-                                  plan::Strategy strategy, bool one_copy, double faster_than);
+                                  plan::Strategy strategy, double faster_than);
 
 /// For a kind that makes its order from costs, where all workers have the same memory limit:
 /// further splits, with a longer bottleneck, that need less memory, which leaves room for more
@@ -33,8 +34,7 @@ Candidates synchronous_candidates(const Context& context, SplitFinder& finder,
 /// bottleneck on, as long as they can be faster than `needed()` samples per second and now and then
 /// one is. Offers none twice and none of `known`; ends when `offer` returns false.
 void offer_lighter_candidates(const Context& context, SplitFinder& finder, plan::Strategy strategy,
-                              bool one_copy, std::vector<Candidate> known,
-                              const std::function<double()>& needed,
+                              std::vector<Candidate> known, const std::function<double()>& needed,
                               const std::function<bool(const Candidate&)>& offer);
 
 inline constexpr int64_t kMostSlack = 8;

@@ -41,11 +41,11 @@ std::vector<int> chunk_counts(const Context& context, Strategy strategy) {
   return counts;
 }
 
-std::vector<int> copy_counts(const Context& context, bool one_copy) {
+std::vector<int> copy_counts(const Context& context) {
   std::vector<int> counts;
   for (int c = 1; c <= context.workers / 2 && counts.size() < kMostCopies; ++c) {
     if (context.workers % c == 0) counts.push_back(c);
-    if (one_copy || context.options.straight) break;
+    if (context.options.straight) break;
   }
   return counts;
 }
@@ -185,7 +185,7 @@ int workers_of_copy(const Context& context, Strategy strategy, int copies, int c
 }  // namespace
 
 ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Strategy strategy,
-                             const ChunkChoice& choice) {
+                             double faster_than_ns) {
   ChunkedSplits result;
   if (context.workers > kMostChunkedWorkers) {
     result.reason = fmt::format("workers with several stages are planned for up to {} workers",
@@ -193,14 +193,13 @@ ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Strate
     return result;
   }
   for (const int chunks : chunk_counts(context, strategy)) {
-    for (const int copies : copy_counts(context, choice.one_copy)) {
+    for (const int copies : copy_counts(context)) {
       const int workers = workers_of_copy(context, strategy, copies, chunks);
       if (workers == 0) continue;
       const Layout layout = layout_of(context, strategy, copies, workers, chunks);
       // For chimera a pair of workers shares the micro-batches.
       const double share = static_cast<double>(layout.replicas);
-      if (choice.faster_than_ns > 0 && least_ns(context, layout) / share >= choice.faster_than_ns)
-        continue;
+      if (faster_than_ns > 0 && least_ns(context, layout) / share >= faster_than_ns) continue;
       Cutter cutter(context, finder, strategy, layout);
       for (ChunkedSplit& split : cutter.splits()) result.splits.push_back(std::move(split));
     }

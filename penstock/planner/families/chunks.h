@@ -20,13 +20,6 @@ inline constexpr size_t kMostCopies = 5;
 /// Plans name the worker of every stage and replica.
 inline constexpr int kMostChunkedWorkers = 4'096;
 
-/// Which of the splits to make.
-struct ChunkChoice {
-  bool one_copy = false;
-  /// Only splits whose slowest worker computes less per micro-batch; 0: all.
-  double faster_than_ns = 0;
-};
-
 struct ChunkedSplit {
   Split split;
   /// Share by which the slowest worker may exceed that of the best cut for the same workers and
@@ -39,7 +32,8 @@ struct ChunkedSplits {
   std::string reason;  ///< why there are none
 };
 
+/// With `faster_than_ns` only splits whose slowest worker computes less per micro-batch.
 ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, plan::Strategy strategy,
-                             const ChunkChoice& choice = {});
+                             double faster_than_ns = 0);
 
 }  // namespace penstock::planner

@@ -278,23 +278,21 @@ void put_promising_first(const Context& context, std::vector<Candidate>& candida
 
 }  // namespace
 
-PlanResult Families::best_synchronous(Strategy strategy, double faster_than, bool one_copy) {
-  Candidates found = synchronous_candidates(context_, finder_, strategy, one_copy, faster_than);
+PlanResult Families::best_synchronous(Strategy strategy, double faster_than) {
+  Candidates found = synchronous_candidates(context_, finder_, strategy, faster_than);
   put_promising_first(context_, found.list);
   Choice choice(context_, faster_than, std::move(found.reason));
   const auto offer = [&](const Candidate& candidate) { return choice.offer(candidate); };
   if (!std::all_of(found.list.begin(), found.list.end(), offer)) return choice.result();
   offer_lighter_candidates(
-      context_, finder_, strategy, one_copy, std::move(found.list), [&] { return choice.needed(); },
-      offer);
+      context_, finder_, strategy, std::move(found.list), [&] { return choice.needed(); }, offer);
   return choice.result();
 }
 
-std::optional<Plan> Families::faster_synchronous(Strategy strategy, double samples_per_s,
-                                                 bool one_copy) {
+std::optional<Plan> Families::faster_synchronous(Strategy strategy, double samples_per_s) {
   try {
     context_.time.check();
-    PlanResult result = best_synchronous(strategy, samples_per_s, one_copy);
+    PlanResult result = best_synchronous(strategy, samples_per_s);
     if (result.plan && result.plan->prediction.throughput_samples_per_s > samples_per_s)
       return std::move(result.plan);
   } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
@@ -329,7 +327,7 @@ std::vector<Strategy> Families::by_bound(std::span<const Strategy> strategies) c
 
 PlanResult Families::make(Strategy strategy) {
   if (strategy == Strategy::Hybrid) return hybrid();
-  if (traits(strategy).split_by_simulation) return best_synchronous(strategy, 0, false);
+  if (traits(strategy).split_by_simulation) return best_synchronous(strategy, 0);
   PlanResult result = plan(family_of(strategy), false);
   if (context_.model->name() != "penstock") return result;
   const auto try_other = [&](const Family& family) {

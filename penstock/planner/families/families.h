@@ -39,10 +39,8 @@ class Families {
   /// synchronous_candidates(). Never throws ConfigError: what is refused is a reason.
   const PlanResult& standard(plan::Strategy strategy);
 
-  /// The best plan of a synchronous pipeline if it is faster than that. `one_copy`: only splits
-  /// without replicas.
-  std::optional<plan::Plan> faster_synchronous(plan::Strategy strategy, double samples_per_s,
-                                               bool one_copy);
+  /// The best plan of a synchronous pipeline if it is faster than that.
+  std::optional<plan::Plan> faster_synchronous(plan::Strategy strategy, double samples_per_s);
 
   /// Data parallelism with a step of at most so many micro-batches, if it fits the memory.
   std::optional<plan::Plan> data_parallel(int64_t micro_batches);
@@ -66,7 +64,7 @@ class Families {
  private:
   PlanResult make(plan::Strategy strategy);
   class Choice;
-  PlanResult best_synchronous(plan::Strategy strategy, double faster_than, bool one_copy);
+  PlanResult best_synchronous(plan::Strategy strategy, double faster_than);
   PlanResult hybrid();
   FamilyRow row(plan::Strategy strategy, const plan::Plan& winner);
   std::string why_missing(plan::Strategy strategy, const plan::Plan& winner) const;

@@ -204,30 +204,6 @@ std::string samples_text(int64_t samples) {
   return fmt::format("{} {}", samples, samples == 1 ? "sample" : "samples");
 }
 
-/// What a plan needs that fits only if its activations are smaller than guessed.
-std::string guessed_memory(const Context& context, const Plan& plan) {
-  if (context.stash_uncertainty <= 0) return "";
-  const std::vector<std::vector<int>> workers = plan::workers_by_stage(plan);
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    int64_t limit = 0;
-    if (plan.shares_workers()) {
-      for (const int worker : workers[s]) {
-        const int64_t own = context.limit_bytes({worker, 1});
-        if (own > 0 && (limit == 0 || own < limit)) limit = own;
-      }
-    } else {
-      limit = context.limit_bytes({plan.stages[s].first_worker, plan.stages[s].replicas});
-    }
-    if (limit == 0 || plan.stages[s].memory_bytes <= limit) continue;
-    return fmt::format(
-        "Stage {} may not fit: it needs {} of {} if all activations are as large as guessed, which "
-        "may be {:.0f} % too much, and {} at least. A measured profile knows.",
-        s, format_bytes(plan.stages[s].memory_bytes), format_bytes(limit),
-        100 * context.stash_uncertainty, format_bytes(least_stage_bytes(context, plan, s)));
-  }
-  return "";
-}
-
 /// "2 of 4 stages VERB OBJECT.", if any stage does.
 void add_stages_that(const Plan& plan, bool Stage::*does, std::string_view verb,
                      std::string_view object, std::vector<std::string>& notes) {
@@ -262,7 +238,6 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         fmt::format("Data parallelism: {:.0f} % of its time is gradient synchronisation.",
                     100 * sync_share(plan)));
   }
-  if (const std::string text = guessed_memory(context, plan); !text.empty()) notes.push_back(text);
   if (context.guesses_split && traits(plan.strategy).splits_backward) {
     notes.push_back(
         "The profile does not say how long the weights' gradients take: they count as half the "

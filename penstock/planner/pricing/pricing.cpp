@@ -1,5 +1,7 @@
 #include "penstock/planner/pricing/pricing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/rounding.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::planner {
 
@@ -195,9 +198,22 @@ Plan price_as_it_is(const Context& context, const Split& split, int64_t micro_ba
   return std::move(priced.plan);
 }
 
-}  // namespace
+/// Says what a stage needs that fits only if its activations are smaller than guessed.
+void note_guessed_memory(const Context& context, const Split& split, Plan& plan) {
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const int64_t needed = plan.stages[s].memory_bytes;
+    const int64_t limit = stage_limit_bytes(context, split, s);
+    if (limit == 0 || needed <= limit || !stage_fits(context, split, plan, s)) continue;
+    plan.explanation.notes.push_back(fmt::format(
+        "Stage {} may not fit: it needs {} of {} if all activations are as large as guessed, which "
+        "may be {:.0f} % too much, and {} at least. A measured profile knows.",
+        s, format_bytes(needed), format_bytes(limit), 100 * context.stash_uncertainty,
+        format_bytes(least_stage_bytes(context, plan, s))));
+    return;
+  }
+}
 
-Plan price(const Context& context, const Split& split, int64_t micro_batches) {
+Plan price_either_way(const Context& context, const Split& split, int64_t micro_batches) {
   Plan plan = price_as_it_is(context, split, micro_batches);
   const bool recomputes =
       std::find(split.recompute.begin(), split.recompute.end(), true) != split.recompute.end();
@@ -211,6 +227,14 @@ Plan price(const Context& context, const Split& split, int64_t micro_batches) {
   for (size_t s = 0; s < moved.stages.size(); ++s)
     is_better = is_better && stage_fits(context, moving, moved, s);
   return is_better ? moved : plan;
+}
+
+}  // namespace
+
+Plan price(const Context& context, const Split& split, int64_t micro_batches) {
+  Plan plan = price_either_way(context, split, micro_batches);
+  note_guessed_memory(context, split, plan);
+  return plan;
 }
 
 double stage_ns(const Context& context, const Plan& plan, size_t index,
