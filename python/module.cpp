@@ -135,11 +135,10 @@ class PythonJob {
     const net::FabricKind kind = net::parse_fabric(fabric);
     std::atomic<bool> stop{false};
     std::unique_ptr<job::Job> job = interruptibly(stop, [&stop, kind] {
-      return job::Job::join(
-          {.command = "a program in Python",
-           .fabric = kind,
-           .stop = &stop,
-           .listener = job::console_listener()});
+      return job::Job::join({.command = "a program in Python",
+                             .fabric = kind,
+                             .stop = &stop,
+                             .listener = job::console_listener()});
     });
     if (job == nullptr) return nullptr;
     return std::make_shared<PythonJob>(std::move(job));

@@ -19,8 +19,7 @@ bool are_alike(const Profile& a, const Profile& b) {
   return std::equal(a.costs.begin(), a.costs.end(), b.costs.begin(),
                     [](const LayerCost& x, const LayerCost& y) {
                       return x.output_bytes == y.output_bytes && x.weight_bytes == y.weight_bytes &&
-                             x.constant_bytes == y.constant_bytes &&
-                             x.tied_bytes == y.tied_bytes;
+                             x.constant_bytes == y.constant_bytes && x.tied_bytes == y.tied_bytes;
                     });
 }
 

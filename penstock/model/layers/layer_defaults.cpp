@@ -44,8 +44,8 @@ Tensors zero_samples(const std::vector<Shape>& shapes) {
 int64_t Layer::constant_bytes() const {
   int64_t numbers = 0;
   for (const ParameterSpec& spec : buffers())
-    numbers = saturating_add(numbers,
-                             detail::checked_elements(spec.shape, "buffer '" + spec.name + "'"));
+    numbers =
+        saturating_add(numbers, detail::checked_elements(spec.shape, "buffer '" + spec.name + "'"));
   return saturating_mul(numbers, static_cast<int64_t>(sizeof(float)));
 }
 

@@ -64,8 +64,7 @@ std::string reached_text(const PlanView& view) {
   if (std::fabs(reached_ns - slowest_ns) <= kSame * slowest_ns) return "";
   const bool is_shared = view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns < slowest_ns;
   return fmt::format("{}\n  simulated, a micro-batch ends every {}",
-                     is_shared ? ", if one link carried all of it" : "",
-                     duration_text(reached_ns));
+                     is_shared ? ", if one link carried all of it" : "", duration_text(reached_ns));
 }
 
 std::string slowest_part(const PlanView& view) {
