@@ -40,7 +40,7 @@ plan::Plan auto_plan_together(Job& job, const model::Model& model, AutoPlanReque
     const model::ProfilerOptions profiler = profiler_options(request, micro_batches);
     const int most =
         std::min(links.ranks_per_host, ranks_that_measure(profiler.concurrency, profiler.threads));
-    return measure_together(job, bytes_to_measure(model, profiler), most,
+    return measure_together(job, model::bytes_to_measure(model, profiler), most,
                             [&](const profile::LayerRange& layers) {
                               model::ProfilerOptions own = profiler;
                               own.layers = layers;

@@ -30,24 +30,6 @@ profile::Share measured_share(const model::Model& model, model::ProfilerOptions 
   return share;
 }
 
-std::vector<int64_t> bytes_to_measure(const model::Model& model,
-                                      const model::ProfilerOptions& options) {
-  constexpr auto kBytes = static_cast<int64_t>(sizeof(float));
-  // Two versions, gradients and their sums, and the optimiser's state.
-  const auto copies = 4 + static_cast<int64_t>(num_states(options.optimizer));
-  std::vector<int64_t> bytes;
-  for (int l = 0; l < model.graph().num_layers(); ++l) {
-    int64_t numbers = saturating_mul(model.parameter_count(LayerId{l}), copies);
-    for (const model::Shape& shape : model.output_shapes(LayerId{l})) {
-      int64_t output = options.batch_size;
-      for (const int64_t size : shape) output = saturating_mul(output, size);
-      numbers = saturating_add(numbers, output);
-    }
-    bytes.push_back(saturating_mul(numbers, kBytes));
-  }
-  return bytes;
-}
-
 std::string other_graphs_text(const profile::Profile& profile, const std::string& path,
                               bool has_graphs) {
   if (profile.device_graphs == has_graphs || profile.source != "measured") return {};

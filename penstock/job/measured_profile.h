@@ -1,10 +1,8 @@
 // Measures a model after a look at the memory that its threads need.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "penstock/job/listener.h"
 #include "penstock/model/model.h"
@@ -24,11 +22,6 @@ profile::Profile measured_profile(const model::Model& model, model::ProfilerOpti
 profile::Share measured_share(const model::Model& model, model::ProfilerOptions options,
                               const Listener& listener,
                               const std::optional<model::ProfiledLoss>& loss = {});
-
-/// About what measuring each layer of the model takes, in bytes: its weights with what belongs to
-/// them, and its outputs for one micro-batch. Saturates.
-std::vector<int64_t> bytes_to_measure(const model::Model& model,
-                                      const model::ProfilerOptions& options);
 
 /// A line that says so where a profile in a file was measured with CUDA graphs and the run goes
 /// without, or the other way round; otherwise nothing.

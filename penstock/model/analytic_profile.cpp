@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "penstock/model/layers/work.h"
+#include "penstock/model/profiling/values.h"
 #include "penstock/model/shapes.h"
 #include "penstock/profile/roofline.h"
 #include "penstock/profile/saved_values.h"
@@ -27,14 +28,12 @@ constexpr int64_t kMaxNs = int64_t{1} << 60;
 /// Which layers compute gradients, and how many gradients are summed for each of their outputs.
 class GradientFlow {
  public:
-  explicit GradientFlow(const Model& model) : model_(model) {
+  explicit GradientFlow(const Model& model)
+      : model_(model), outputs_need_(detail::layers_with_gradients(model)) {
     const int layers = model.graph().num_layers();
-    for (int i = 0; i < layers; ++i) {
-      const graph::LayerNode& node = model.graph().layer(LayerId{i});
-      inputs_need_.push_back(false);
-      for (const graph::ValueRef& input : node.inputs)
-        inputs_need_.back() = inputs_need_.back() || needed(input);
-      outputs_need_.push_back(inputs_need_.back() || model.parameter_count(LayerId{i}) > 0);
+    for (const graph::LayerNode& node : model.graph().layers()) {
+      inputs_need_.push_back(std::ranges::any_of(
+          node.inputs, [this](const graph::ValueRef& input) { return needed(input); }));
       arriving_.emplace_back(static_cast<size_t>(node.num_outputs), 0);
     }
     for (const graph::ValueRef& output : model.graph().outputs()) arrive(output);
@@ -44,8 +43,7 @@ class GradientFlow {
     }
   }
 
-  /// Whether autograd records the layer, though its gradients may never be asked for.
-  bool is_recorded(LayerId id) const { return outputs_need_[id.index()]; }
+  bool outputs_need(LayerId id) const { return outputs_need_[id.index()]; }
   bool inputs_need(LayerId id) const { return inputs_need_[id.index()]; }
   bool runs_backward(LayerId id) const {
     for (const int64_t count : arriving_[id.index()]) {
@@ -57,15 +55,16 @@ class GradientFlow {
 
  private:
   bool needed(const graph::ValueRef& value) const {
-    return !value.is_model_input() && outputs_need_[value.layer.index()];
+    return !value.is_model_input() && outputs_need_[value.layer.index()] &&
+           at::isFloatingType(detail::type_of(model_, value));
   }
   void arrive(const graph::ValueRef& value) {
     if (needed(value)) ++arriving_[value.layer.index()][static_cast<size_t>(value.output)];
   }
 
   const Model& model_;
-  std::vector<bool> inputs_need_;
   std::vector<bool> outputs_need_;
+  std::vector<bool> inputs_need_;
   std::vector<std::vector<int64_t>> arriving_;  ///< [layer][output]
 };
 
@@ -80,18 +79,19 @@ class Estimate {
     std::vector<profile::LayerSaves> saves;
     for (int l = 0; l < model.graph().num_layers(); ++l) {
       const LayerId id{l};
-      const profile::LayerWork layer =
-          model.layer(id).work(input_shapes(id), model.output_shapes(id), batch_);
-      const bool is_recorded = flow_.is_recorded(id);
-      saves.push_back(profile::saves_of(model.graph().layer(id), is_recorded && layer.saves_inputs,
-                                        is_recorded && layer.saves_outputs, layer.is_view));
+      const profile::LayerWork& work = works_.emplace_back(
+          model.layer(id).work(input_shapes(id), model.output_shapes(id), batch_));
+      // Autograd records a layer though its gradients may never be asked for.
+      const bool is_recorded = flow_.outputs_need(id);
+      saves.push_back(profile::saves_of(model.graph().layer(id), is_recorded && work.saves_inputs,
+                                        is_recorded && work.saves_outputs, work.is_view));
     }
-    saved_inputs_ = profile::saved_inputs(model.graph(), saves);
+    saved_bytes_ = profile::saved_bytes(
+        model.graph(), saves, [this](const graph::ValueRef& value) { return bytes_of(value); });
   }
 
   LayerCost layer(LayerId id) const {
-    const profile::LayerWork work =
-        model_.layer(id).work(input_shapes(id), model_.output_shapes(id), batch_);
+    const profile::LayerWork& work = works_[id.index()];
     LayerCost cost;
     cost.forward_ns = profile::operations_ns(work.forward, device_);
     if (flow_.runs_backward(id)) {
@@ -116,7 +116,7 @@ class Estimate {
       cost.output_bytes.push_back(
           checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
     }
-    cost.stash_bytes = stash_bytes(id, work, cost.output_bytes);
+    cost.stash_bytes = stash_bytes(id, cost.output_bytes);
     if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
       throw ConfigError(
           fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' "
@@ -129,11 +129,8 @@ class Estimate {
  private:
   std::vector<Shape> input_shapes(LayerId id) const {
     std::vector<Shape> shapes;
-    for (const graph::ValueRef& value : model_.graph().layer(id).inputs) {
-      const auto output = static_cast<size_t>(value.output);
-      shapes.push_back(value.is_model_input() ? model_.input_shapes().at(output)
-                                              : model_.output_shapes(value.layer).at(output));
-    }
+    for (const graph::ValueRef& value : model_.graph().layer(id).inputs)
+      shapes.push_back(detail::shape_of(model_, value));
     return shapes;
   }
 
@@ -151,28 +148,20 @@ class Estimate {
     return total;
   }
 
-  /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm,
-  /// then the gradient.
   int64_t bytes_of(const graph::ValueRef& value) const {
-    const auto output = static_cast<size_t>(value.output);
-    if (!value.is_model_input())
-      return detail::tensor_bytes(
-          detail::batch_numbers({model_.output_shapes(value.layer).at(output)}, batch_));
-    const InputSpec& spec = model_.inputs()[output];
-    return saturating_mul(detail::batch_numbers({spec.shape}, batch_),
-                          static_cast<int64_t>(c10::elementSize(spec.type)));
+    return saturating_mul(
+        detail::batch_numbers({detail::shape_of(model_, value)}, batch_),
+        static_cast<int64_t>(c10::elementSize(
+            value.is_model_input() ? detail::type_of(model_, value) : at::kFloat)));
   }
 
   /// What its operations save, the loss among them.
-  int64_t stash_bytes(LayerId id, const profile::LayerWork& work,
-                      const std::vector<int64_t>& output_bytes) const {
-    int64_t bytes = checked(id, work.stash_bytes);
-    const bool keeps_outputs = work.is_view || (work.saves_outputs && flow_.is_recorded(id));
-    for (const int64_t output : output_bytes) bytes -= keeps_outputs ? 0 : output;
-    bytes = saturating_add(std::max<int64_t>(bytes, 0), loss_bytes(id));
-    for (const graph::ValueRef& value : saved_inputs_[id.index()])
-      bytes = saturating_add(bytes, bytes_of(value));
-    return checked(id, bytes);
+  int64_t stash_bytes(LayerId id, const std::vector<int64_t>& output_bytes) const {
+    const profile::LayerWork& work = works_[id.index()];
+    int64_t own = checked(id, work.stash_bytes);
+    for (const int64_t output : output_bytes) own -= work.is_view ? 0 : output;
+    return checked(id, saturating_add(saturating_add(std::max<int64_t>(own, 0), loss_bytes(id)),
+                                      saved_bytes_[id.index()]));
   }
 
   /// Of logits for the cross-entropy; 0 where this layer does not make them.
@@ -189,6 +178,8 @@ class Estimate {
     return numbers > 0 ? detail::tensor_bytes(saturating_add(numbers, 2)) : 0;
   }
 
+  /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm,
+  /// then the gradient.
   void add_loss(LayerId id, LayerCost& cost) const {
     const int64_t numbers = logits(id);
     if (numbers == 0) return;
@@ -220,7 +211,8 @@ class Estimate {
   int64_t batch_;
   int64_t optimizer_states_;
   GradientFlow flow_;
-  std::vector<std::vector<graph::ValueRef>> saved_inputs_;  ///< by layer
+  std::vector<profile::LayerWork> works_;  ///< by layer
+  std::vector<int64_t> saved_bytes_;       ///< by layer
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 #include <utility>
 
 #include "penstock/model/device/devices.h"
@@ -32,25 +33,10 @@ void check_at_least(int64_t value, int64_t low, int64_t high, const char* what) 
   }
 }
 
-/// The minimum memory that `copies` passes need: two versions, gradients and optimiser state of the
-/// weights, and every output.
-int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options,
-                           int64_t weight_copies) {
-  int64_t outputs = 0;
-  for (int i = 0; i < model.graph().num_layers(); ++i) {
-    // Views have no memory of their own.
-    if (model.graph().layer(LayerId{i}).kind == "flatten" ||
-        model.graph().layer(LayerId{i}).kind == "split")
-      continue;
-    for (const Shape& shape : model.output_shapes(LayerId{i})) {
-      outputs = saturating_add(
-          outputs, saturating_mul(options.batch_size, detail::checked_elements(shape, "output")));
-    }
-  }
-  const int64_t numbers =
-      saturating_add(outputs, saturating_mul(model.parameter_count(), weight_copies));
-  return saturating_mul(saturating_mul(numbers, static_cast<int64_t>(sizeof(float))),
-                        options.concurrency);
+/// The minimum memory that one copy needs.
+int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options) {
+  const std::vector<int64_t> layers = bytes_to_measure(model, options);
+  return std::accumulate(layers.begin(), layers.end(), int64_t{0}, saturating_add);
 }
 
 void check_options(const Model& model, const ProfilerOptions& options) {
@@ -87,8 +73,7 @@ void check_options(const Model& model, const ProfilerOptions& options) {
 
 /// Of the layers that are run.
 void check_memory(const Model& model, const ProfilerOptions& options) {
-  const auto states = static_cast<int64_t>(num_states(options.optimizer));
-  const int64_t needed = least_memory_bytes(model, options, 3 + states);
+  const int64_t needed = saturating_mul(least_memory_bytes(model, options), options.concurrency);
   int64_t installed = saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE));
   if (!options.device.empty()) {
     require_device(installed_devices(), at::Device(options.device));
@@ -162,10 +147,7 @@ profile::LayerCost cost_of(const detail::Measured& measured, size_t place) {
 bool measures_once(const Model& model, const ProfilerOptions& options) {
   constexpr int64_t kLeastBytes = int64_t{256} << 20;
   if (options.repeats != Repeats::Auto) return options.repeats == Repeats::Once;
-  ProfilerOptions alone = options;
-  alone.concurrency = 1;
-  const auto states = static_cast<int64_t>(num_states(options.optimizer));
-  return least_memory_bytes(model, alone, 3 + states) > kLeastBytes;
+  return least_memory_bytes(model, options) > kLeastBytes;
 }
 
 /// What was run for a range of layers, and what it took.
@@ -257,6 +239,25 @@ class RangeMeasurement {
 };
 
 }  // namespace
+
+std::vector<int64_t> bytes_to_measure(const Model& model, const ProfilerOptions& options) {
+  // Two versions, gradients and the optimiser's state.
+  const auto copies = 3 + static_cast<int64_t>(num_states(options.optimizer));
+  std::vector<int64_t> bytes;
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    const LayerId id{l};
+    int64_t numbers = saturating_mul(model.parameter_count(id), copies);
+    const std::string& kind = model.graph().layer(id).kind;
+    const bool has_memory = kind != "flatten" && kind != "split";  // these are views
+    for (const Shape& shape : model.output_shapes(id)) {
+      if (!has_memory) break;
+      numbers = saturating_add(
+          numbers, saturating_mul(options.batch_size, detail::checked_elements(shape, "output")));
+    }
+    bytes.push_back(saturating_mul(numbers, static_cast<int64_t>(sizeof(float))));
+  }
+  return bytes;
+}
 
 profile::Share measure_share(const Model& model, const ProfilerOptions& options,
                              const std::optional<ProfiledLoss>& loss) {

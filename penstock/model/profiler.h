@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "penstock/model/loss.h"
 #include "penstock/model/model.h"
@@ -34,5 +36,9 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
 /// that the model has not, and as measure_profile().
 profile::Share measure_share(const Model& model, const ProfilerOptions& options,
                              const std::optional<ProfiledLoss>& loss = {});
+
+/// What measuring each layer takes at least, in bytes, for one worker: its weights with what
+/// belongs to them, and its outputs. Saturates.
+std::vector<int64_t> bytes_to_measure(const Model& model, const ProfilerOptions& options);
 
 }  // namespace penstock::model

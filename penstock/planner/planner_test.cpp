@@ -8,7 +8,6 @@
 
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/testing/testing_graphs.h"
-#include "penstock/profile/saved_values.h"
 #include "penstock/util/error.h"
 
 namespace penstock::planner {

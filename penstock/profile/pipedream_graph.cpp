@@ -272,19 +272,13 @@ LayerSaves saves_by_kind(const LayerNode& layer) {
 void count_saved_values(Profile& profile) {
   std::vector<LayerSaves> saves;
   for (const LayerNode& layer : profile.graph.layers()) saves.push_back(saves_by_kind(layer));
-  const std::vector<std::vector<ValueRef>> saved = saved_inputs(profile.graph, saves);
-  for (size_t l = 0; l < saved.size(); ++l) {
-    int64_t& bytes = profile.costs[l].stash_bytes;
-    for (size_t o = 0; o < saves[l].outputs.size(); ++o) {
-      if (saves[l].outputs[o]) bytes = saturating_add(bytes, profile.costs[l].output_bytes[o]);
-    }
-    for (const ValueRef& value : saved[l]) {
-      if (value.is_model_input()) continue;  // of unknown size
-      bytes = saturating_add(
-          bytes,
-          profile.costs[value.layer.index()].output_bytes[static_cast<size_t>(value.output)]);
-    }
-  }
+  const std::vector<int64_t> saved =
+      saved_bytes(profile.graph, saves, [&](const ValueRef& value) -> int64_t {
+        if (value.is_model_input()) return 0;  // not known
+        const LayerCost& maker = profile.costs[value.layer.index()];
+        return maker.output_bytes[static_cast<size_t>(value.output)];
+      });
+  for (size_t l = 0; l < saved.size(); ++l) profile.costs[l].stash_bytes = saved[l];
 }
 
 }  // namespace

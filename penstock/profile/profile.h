@@ -67,10 +67,13 @@ struct PassTimes {
   bool operator==(const PassTimes&) const = default;
 };
 
+/// Profile::source of PipeDream's graph.txt, which has no memory: what its layers keep is guessed.
+inline constexpr std::string_view kGraphFile = "pipedream graph.txt";
+
 struct Profile {
   std::string model;
   std::string device;  ///< e.g. "AMD EPYC, 1 thread"
-  std::string source;  ///< "measured", "pipedream graph.txt", "analytic"
+  std::string source;  ///< "measured", kGraphFile, "analytic"
   /// Samples per micro-batch; 0 when unknown (published profiles do not say).
   int64_t batch_size = 0;
   int samples = 0;                           ///< timed repetitions per layer

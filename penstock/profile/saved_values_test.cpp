@@ -6,53 +6,69 @@ namespace penstock::profile {
 namespace {
 
 using graph::ValueRef;
-using Saved = std::vector<std::vector<ValueRef>>;
+using Bytes = std::vector<int64_t>;
 
-ValueRef output_of(int layer) { return {LayerId{layer}, 0}; }
+struct Saving {
+  std::string kind;
+  bool inputs;
+  bool outputs;
+  bool is_view = false;
+};
 
-TEST(SavedInputs, CountOnceUnlessTheirMakerSavesThem) {
-  // Each layer reads the one before.
-  const graph::ModelGraph graph =
-      graph::ModelGraph::build(1,
-                               {{"conv", "conv2d", {ValueRef::model_input(0)}},
-                                {"norm", "batch_norm2d", {output_of(0)}},
-                                {"relu", "relu", {output_of(1)}},
-                                {"last", "conv2d", {output_of(2)}}},
-                               {output_of(3)});
-  const Saved saved = saved_inputs(graph, {saves_of(graph.layer(LayerId{0}), true, false),
-                                           saves_of(graph.layer(LayerId{1}), true, false),
-                                           saves_of(graph.layer(LayerId{2}), false, true),
-                                           saves_of(graph.layer(LayerId{3}), true, false)});
-  EXPECT_EQ(saved, (Saved{{ValueRef::model_input(0)}, {output_of(0)}, {}, {}}));
+/// Input k of the model has 1000 (k + 1) bytes, the output of layer l 10^l.
+int64_t bytes_of(const ValueRef& value) {
+  if (value.is_model_input()) return 1000 * (value.output + 1);
+  int64_t bytes = 1;
+  for (int l = 0; l < value.layer.value; ++l) bytes *= 10;
+  return bytes;
 }
 
-TEST(SavedInputs, AViewStandsForTheValueBehindIt) {
-  const graph::ModelGraph graph =
-      graph::ModelGraph::build(1,
-                               {{"pool", "max_pool2d", {ValueRef::model_input(0)}},
-                                {"flatten", "flatten", {output_of(0)}},
-                                {"again", "flatten", {output_of(1)}},
-                                {"linear", "linear", {output_of(2)}}},
-                               {output_of(3)});
-  const Saved saved =
-      saved_inputs(graph, {saves_of(graph.layer(LayerId{0}), false, false),
-                           saves_of(graph.layer(LayerId{1}), false, false, /*is_view=*/true),
-                           saves_of(graph.layer(LayerId{2}), false, false, /*is_view=*/true),
-                           saves_of(graph.layer(LayerId{3}), true, false)});
-  EXPECT_EQ(saved, (Saved{{}, {}, {}, {output_of(0)}}));
+Bytes bytes_saved(const graph::ModelGraph& graph, const std::vector<Saving>& layers) {
+  std::vector<LayerSaves> saves;
+  for (size_t l = 0; l < layers.size(); ++l)
+    saves.push_back(
+        saves_of(graph.layers()[l], layers[l].inputs, layers[l].outputs, layers[l].is_view));
+  return saved_bytes(graph, saves, bytes_of);
 }
 
-TEST(SavedInputs, BelongToTheFirstLayerThatSavesThem) {
-  const graph::ModelGraph graph =
-      graph::ModelGraph::build(2,
-                               {{"a", "add", {ValueRef::model_input(0), ValueRef::model_input(1)}},
-                                {"b", "linear", {ValueRef::model_input(1)}},
-                                {"c", "linear", {ValueRef::model_input(1)}}},
-                               {output_of(0), output_of(1), output_of(2)});
-  const Saved saved = saved_inputs(graph, {saves_of(graph.layer(LayerId{0}), false, false),
-                                           saves_of(graph.layer(LayerId{1}), true, false),
-                                           saves_of(graph.layer(LayerId{2}), true, false)});
-  EXPECT_EQ(saved, (Saved{{}, {ValueRef::model_input(1)}, {}}));
+/// Each layer reads the one before.
+Bytes bytes_saved_by_chain(const std::vector<Saving>& layers) {
+  std::vector<graph::LayerNode> nodes;
+  for (const Saving& layer : layers) {
+    const auto before = static_cast<int32_t>(nodes.size()) - 1;
+    nodes.push_back({"layer" + std::to_string(nodes.size()),
+                     layer.kind,
+                     {before < 0 ? ValueRef::model_input(0) : ValueRef{LayerId{before}, 0}}});
+  }
+  const ValueRef result{LayerId{static_cast<int32_t>(nodes.size()) - 1}, 0};
+  return bytes_saved(graph::ModelGraph::build(1, std::move(nodes), {result}), layers);
+}
+
+TEST(SavedBytes, CountAValueOnceWhereItIsSavedFirst) {
+  EXPECT_EQ(bytes_saved_by_chain({{"conv2d", true, false},
+                                  {"batch_norm2d", true, false},
+                                  {"relu", false, true},
+                                  {"conv2d", true, false}}),
+            (Bytes{1000, 1, 100, 0}));
+}
+
+TEST(SavedBytes, AViewStandsForTheValueBehindIt) {
+  EXPECT_EQ(bytes_saved_by_chain({{"max_pool2d", false, false},
+                                  {"flatten", false, false, /*is_view=*/true},
+                                  {"flatten", false, false, /*is_view=*/true},
+                                  {"linear", true, false}}),
+            (Bytes{0, 0, 0, 1}));
+}
+
+TEST(SavedBytes, AnInputOfTheModelCountsAtTheFirstLayerThatSavesIt) {
+  const ValueRef first = ValueRef::model_input(0);
+  const ValueRef second = ValueRef::model_input(1);
+  const graph::ModelGraph graph = graph::ModelGraph::build(
+      2, {{"a", "add", {first, second}}, {"b", "linear", {second}}, {"c", "linear", {second}}},
+      {{LayerId{0}, 0}, {LayerId{1}, 0}, {LayerId{2}, 0}});
+  EXPECT_EQ(
+      bytes_saved(graph, {{"add", false, false}, {"linear", true, false}, {"linear", true, false}}),
+      (Bytes{0, 2000, 0}));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ profile::Share measure_as_job(job::Job& job, const Subject& subject) {
   const model::ProfilerOptions& profiler = subject.profiler;
   const int most = job::ranks_that_measure(profiler.concurrency, profiler.threads);
   const job::JobProfile measured = measure_together(
-      job, job::bytes_to_measure(subject.model, profiler), most,
+      job, model::bytes_to_measure(subject.model, profiler), most,
       [&](const profile::LayerRange& layers) {
         const job::Listener listener = job.is_first() ? job::console_listener() : job::Listener{};
         model::ProfilerOptions own = profiler;

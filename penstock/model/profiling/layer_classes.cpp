@@ -1,7 +1,5 @@
 #include "penstock/model/profiling/layer_classes.h"
 
-#include <ATen/MemoryOverlap.h>
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,19 +9,11 @@
 #include <string>
 
 #include "penstock/model/known_code.h"
-#include "penstock/model/random_input.h"
+#include "penstock/model/profiling/values.h"
 
 namespace penstock::model::detail {
 
 namespace {
-
-const KnownCode* known_code(const Layer& layer) { return dynamic_cast<const KnownCode*>(&layer); }
-
-const Shape& shape_of(const Model& model, const graph::ValueRef& value) {
-  const auto output = static_cast<size_t>(value.output);
-  return value.is_model_input() ? model.input_shapes().at(output)
-                                : model.output_shapes(value.layer).at(output);
-}
 
 std::string shapes_of(const std::vector<ParameterSpec>& specs) {
   std::string text;
@@ -43,7 +33,7 @@ class Keys {
   /// Nothing: the layer is like no other.
   std::optional<std::string> of(LayerId id) const {
     const Layer& layer = model_.layer(id);
-    const KnownCode* const code = known_code(layer);
+    const auto* const code = dynamic_cast<const KnownCode*>(&layer);
     if (code == nullptr || makes_result(id)) return std::nullopt;
     std::string key = fmt::format("{}\n{}\nweights{}\nbuffers{}\n", layer.kind(), code->code(),
                                   shapes_of(layer.parameters()), shapes_of(layer.buffers()));
@@ -77,59 +67,6 @@ class Keys {
 };
 
 }  // namespace
-
-std::vector<bool> layers_with_gradients(const Model& model) {
-  std::vector<bool> found;
-  for (int l = 0; l < model.graph().num_layers(); ++l) {
-    const std::vector<graph::ValueRef>& inputs = model.graph().layer(LayerId{l}).inputs;
-    found.push_back(!model.layer(LayerId{l}).parameters().empty() ||
-                    std::any_of(inputs.begin(), inputs.end(), [&](const graph::ValueRef& input) {
-                      return !input.is_model_input() && found[input.layer.index()] &&
-                             at::isFloatingType(type_of(model, input));
-                    }));
-  }
-  return found;
-}
-
-at::ScalarType type_of(const Model& model, const graph::ValueRef& value) {
-  const auto output = static_cast<size_t>(value.output);
-  if (value.is_model_input()) return model.inputs().at(output).type;
-  const KnownCode* const code = known_code(model.layer(value.layer));
-  const std::vector<at::ScalarType> types =
-      code == nullptr ? std::vector<at::ScalarType>{} : code->output_types();
-  return types.empty() ? at::kFloat : types.at(output);
-}
-
-at::Tensor made_up(const Model& model, const graph::ValueRef& value, int64_t batch,
-                   at::Generator& generator) {
-  const auto output = static_cast<size_t>(value.output);
-  const KnownCode* const code = known_code(model.layer(value.layer));
-  at::Tensor values = code == nullptr ? at::Tensor() : code->empty_output(output, batch);
-  if (!values.defined()) {
-    const InputSpec spec{
-        .name = {}, .shape = shape_of(model, value), .type = type_of(model, value)};
-    return random_input(spec, batch, generator);
-  }
-  const at::Tensor numbers =
-      at::empty(values.sizes(), at::TensorOptions().dtype(at::kFloat)).normal_(0, 1, generator);
-  // Numbers that lie on top of each other cannot be written.
-  if (at::has_internal_overlap(values) == at::MemOverlap::Yes)
-    return numbers.to(values.scalar_type());
-  return values.copy_(numbers);
-}
-
-std::vector<std::vector<int>> uses_of_outputs(const graph::ModelGraph& graph) {
-  std::vector<std::vector<int>> uses;
-  for (const graph::LayerNode& layer : graph.layers())
-    uses.emplace_back(static_cast<size_t>(layer.num_outputs), 0);
-  const auto count = [&](const graph::ValueRef& value) {
-    if (!value.is_model_input()) ++uses[value.layer.index()][static_cast<size_t>(value.output)];
-  };
-  for (const graph::LayerNode& layer : graph.layers())
-    std::for_each(layer.inputs.begin(), layer.inputs.end(), count);
-  std::for_each(graph.outputs().begin(), graph.outputs().end(), count);
-  return uses;
-}
 
 std::vector<LayerClass> layer_classes(const Model& model, LayerId first, LayerId last) {
   const Keys keys(model);

@@ -1,6 +1,7 @@
 // Which layers cost the same, and what is run for a range of them.
 #include "penstock/model/profiling/layer_classes.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

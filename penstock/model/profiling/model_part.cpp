@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "penstock/model/profiling/layer_classes.h"
+#include "penstock/model/profiling/values.h"
 
 namespace penstock::model::detail {
 
@@ -61,7 +61,6 @@ class PartMaker {
     if (model_.returns_loss() && makes_first_result) part.set_returns_loss();
     return {.whole = &model_,
             .model = std::move(part),
-            .origin = run_,
             .made_up = made_up_,
             .input_needs_gradient = input_needs_gradient_,
             .missing_uses = std::move(missing_uses),
@@ -79,10 +78,9 @@ class PartMaker {
     if (is_new) {
       made_up_.push_back(value);
       const at::ScalarType type = type_of(model_, value);
-      inputs_.push_back(
-          {.name = fmt::format("value {}", inputs_.size()),
-           .shape = model_.output_shapes(value.layer).at(static_cast<size_t>(value.output)),
-           .type = type});
+      inputs_.push_back({.name = fmt::format("value {}", inputs_.size()),
+                         .shape = shape_of(model_, value),
+                         .type = type});
       input_needs_gradient_.push_back(has_gradients_[value.layer.index()] &&
                                       at::isFloatingType(type));
     }

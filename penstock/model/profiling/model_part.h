@@ -11,8 +11,7 @@ namespace penstock::model::detail {
 /// Refers to layers of the model that it is a part of, which outlives it.
 struct ModelPart {
   const Model* whole = nullptr;
-  Model model;                  ///< without ties: each layer has its own weights anyway
-  std::vector<LayerId> origin;  ///< of each of its layers: the layer of the whole model
+  Model model;  ///< without ties: each layer has its own weights anyway
   /// The values of the whole model that the last inputs stand for; those before are its inputs.
   std::vector<graph::ValueRef> made_up;
   std::vector<bool> input_needs_gradient;

@@ -17,9 +17,9 @@
 #include "penstock/model/device/devices.h"
 #include "penstock/model/device/layout.h"
 #include "penstock/model/loss.h"
-#include "penstock/model/profiling/layer_classes.h"
 #include "penstock/model/profiling/memory_meter.h"
-#include "penstock/model/profiling/saved_values.h"
+#include "penstock/model/profiling/saves_meter.h"
+#include "penstock/model/profiling/values.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
@@ -107,14 +107,14 @@ ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
     const bool lays = lays_channels_last(model_, options.precision, stream_->memory());
-    const size_t own_inputs = model_.inputs().size() - part.made_up.size();
+    const size_t own_inputs = part.whole->inputs().size();
     for (size_t i = 0; i < model_.inputs().size(); ++i) {
       at::Tensor values = i < own_inputs ? random_input(model_.inputs()[i], batch_size_, generator)
                                          : made_up(*part.whole, part.made_up[i - own_inputs],
                                                    batch_size_, generator);
       at::Tensor sample = here(as_activation(std::move(values), options.precision));
       if (lays) sample = channels_last(std::move(sample));
-      sample.requires_grad_(part.input_needs_gradient[samples_.size()]);
+      sample.requires_grad_(part.input_needs_gradient[i]);
       samples_.push_back(std::move(sample));
     }
     if (!loss_ && part.makes_only_result) loss_ = random_loss(model_, options, generator);
@@ -220,9 +220,9 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
                                .seed = derive_seed(static_cast<uint64_t>(id.value), passes_),
                                .device = stream_->memory()};
   std::optional<MemoryMeter> meter;
-  std::optional<SavedValues> saved;
+  std::optional<SavesMeter> saves;
   if (passes_ == 0) {
-    saved.emplace(state.inputs);
+    saves.emplace(state.inputs);
     meter.emplace();
   }
 
@@ -239,28 +239,35 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
   state.output_gradients.resize(expected);
   if (!meter) return;
   bytes_[id.index()].stash = meter->bytes();
-  saves_.push_back(saved->by(state.inputs, state.outputs));
+  saves_.push_back(saves->saves(state.inputs, state.outputs));
   for (const at::Tensor& output : state.outputs)
     bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
 }
 
 // A stage frees the outputs that none of its layers saves, and keeps what enters it and one does.
 void ModelPass::count_saved_values() {
-  const std::vector<std::vector<graph::ValueRef>> saved =
-      profile::saved_inputs(model_.graph(), saves_);
-  for (size_t l = 0; l < saved.size(); ++l) {
+  const auto is_sample = [&](const graph::ValueRef& value) {
+    return value.is_model_input() && std::cmp_less(value.output, part_.whole->inputs().size());
+  };
+  const auto bytes_of = [&](const graph::ValueRef& value) -> int64_t {
+    const auto output = static_cast<size_t>(value.output);
+    return value.is_model_input() ? static_cast<int64_t>(samples_[output].nbytes())
+                                  : bytes_[value.layer.index()].outputs[output];
+  };
+  const auto saved = [&](bool samples) {
+    return profile::saved_bytes(model_.graph(), saves_, [&](const graph::ValueRef& value) {
+      return is_sample(value) == samples ? bytes_of(value) : 0;
+    });
+  };
+  const std::vector<int64_t> values = saved(false);
+  const std::vector<int64_t> samples = saved(true);
+  for (size_t l = 0; l < values.size(); ++l) {
     LayerBytes& bytes = bytes_[l];
     for (size_t o = 0; o < bytes.outputs.size(); ++o) {
-      if (!saves_[l].outputs[o] && saves_[l].view_of[o] < 0) bytes.stash -= bytes.outputs[o];
+      if (saves_[l].view_of[o] < 0) bytes.stash -= bytes.outputs[o];
     }
-    for (const graph::ValueRef& ref : saved[l]) {
-      const bool is_sample =
-          ref.is_model_input() && std::cmp_less(ref.output, part_.whole->inputs().size());
-      const auto output = static_cast<size_t>(ref.output);
-      (is_sample ? bytes.samples : bytes.stash) +=
-          ref.is_model_input() ? static_cast<int64_t>(samples_[output].nbytes())
-                               : bytes_[ref.layer.index()].outputs[output];
-    }
+    bytes.stash += values[l];
+    bytes.samples = samples[l];
   }
 }
 

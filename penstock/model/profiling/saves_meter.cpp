@@ -1,4 +1,4 @@
-#include "penstock/model/profiling/saved_values.h"
+#include "penstock/model/profiling/saves_meter.h"
 
 #include <torch/csrc/autograd/variable.h>
 
@@ -19,34 +19,34 @@ size_t num_sharing(const at::Tensor& tensor, TensorSpan others) {
 
 }  // namespace
 
-SavedValues::Count SavedValues::count(const at::Tensor& tensor) {
+SavesMeter::Count SavesMeter::count(const at::Tensor& tensor) {
   return {tensor.use_count(), tensor.has_storage() ? tensor.storage().use_count() : 0};
 }
 
-SavedValues::SavedValues(TensorSpan inputs) {
+SavesMeter::SavesMeter(TensorSpan inputs) {
   for (const at::Tensor& input : inputs) before_.push_back(count(input));
 }
 
-profile::LayerSaves SavedValues::by(TensorSpan inputs, TensorSpan outputs) const {
-  profile::LayerSaves saves;
+profile::LayerSaves SavesMeter::saves(TensorSpan inputs, TensorSpan outputs) const {
+  profile::LayerSaves found;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Count now = count(inputs[i]);
     // An output that is a view of it refers to it and shares its memory; the end of the graph
     // refers to it.
     const size_t views = num_sharing(inputs[i], outputs);
     const bool is_end = torch::autograd::impl::try_get_grad_accumulator(inputs[i]) != nullptr;
-    saves.inputs.push_back(now.tensor > before_[i].tensor + views + (is_end ? 1 : 0) ||
+    found.inputs.push_back(now.tensor > before_[i].tensor + views + (is_end ? 1 : 0) ||
                            now.storage > before_[i].storage + views);
   }
   for (const at::Tensor& output : outputs) {
     const auto source = std::ranges::find_if(
         inputs, [&](const at::Tensor& input) { return share_memory(output, input); });
-    saves.view_of.push_back(source == inputs.end() ? -1
+    found.view_of.push_back(source == inputs.end() ? -1
                                                    : static_cast<int>(source - inputs.begin()));
-    saves.outputs.push_back(source == inputs.end() && output.has_storage() &&
+    found.outputs.push_back(source == inputs.end() && output.has_storage() &&
                             output.storage().use_count() > num_sharing(output, outputs));
   }
-  return saves;
+  return found;
 }
 
 }  // namespace penstock::model::detail

@@ -1,9 +1,9 @@
 // Which values the operations of a layer save for their gradients. Autograd does not tell, but who
 // saves a tensor refers to it.
 //
-//   const SavedValues saved(inputs);
+//   const SavesMeter meter(inputs);
 //   const Tensors outputs = layer.forward(...);  // under grad mode
-//   const profile::LayerSaves saves = saved.by(inputs, outputs);
+//   const profile::LayerSaves saves = meter.saves(inputs, outputs);
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ namespace penstock::model::detail {
 
 /// One layer's forward pass. The inputs are leaves, and nobody else takes or gives up references to
 /// them meanwhile.
-class SavedValues {
+class SavesMeter {
  public:
   /// Before the forward pass.
-  explicit SavedValues(TensorSpan inputs);
+  explicit SavesMeter(TensorSpan inputs);
   /// After it. An output whose only reference is that of `outputs` is not saved.
-  profile::LayerSaves by(TensorSpan inputs, TensorSpan outputs) const;
+  profile::LayerSaves saves(TensorSpan inputs, TensorSpan outputs) const;
 
  private:
   struct Count {

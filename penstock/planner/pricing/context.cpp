@@ -7,7 +7,6 @@
 
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/cuts/cut_states.h"
-#include "penstock/profile/saved_values.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
