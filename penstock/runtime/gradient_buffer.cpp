@@ -70,8 +70,13 @@ void GradientBuffer::round(model::Tensors& sums) const {
   }
 }
 
+/// Where they travel in 16 bits, the groups of several replicas stay apart.
+bool GradientBuffer::folds() const {
+  return grouping_.replicas == 1 || !is_short(grouping_.gradient_precision);
+}
+
 void GradientBuffer::fold(MiniBatch& mini_batch) {
-  if (grouping_.replicas > 1 && is_short(grouping_.gradient_precision)) return;
+  if (!folds()) return;
   while (true) {
     const int64_t group = next_present(mini_batch, mini_batch.next_group);
     // A group of another replica is between them.
@@ -88,10 +93,8 @@ void GradientBuffer::fold(MiniBatch& mini_batch) {
   }
 }
 
-void GradientBuffer::add(MicroBatchId micro_batch, model::Tensors gradients) {
-  PENSTOCK_CHECK(gradients.size() == count_, gradients.size(), count_);
+GradientBuffer::Group& GradientBuffer::group_of(MiniBatch& mini_batch, MicroBatchId micro_batch) {
   PENSTOCK_CHECK(micro_batch.value < grouping_.micro_batches, micro_batch, grouping_.micro_batches);
-  MiniBatch& mini_batch = mini_batch_of(micro_batch);
   const int64_t number = micro_batch.value % grouping_.groups;
   PENSTOCK_CHECK(number >= mini_batch.next_group, "gradients of micro-batch", micro_batch,
                  "are added twice");
@@ -102,6 +105,40 @@ void GradientBuffer::add(MicroBatchId micro_batch, model::Tensors gradients) {
   if (inserted) group.next = first_of(mini_batch, number);
   PENSTOCK_CHECK(micro_batch.value >= group.next, "gradients of micro-batch", micro_batch,
                  "are added twice");
+  return group;
+}
+
+model::Tensors* GradientBuffer::sums_for(MicroBatchId micro_batch) {
+  MiniBatch& mini_batch = mini_batch_of(micro_batch);
+  Group& group = group_of(mini_batch, micro_batch);
+  if (micro_batch.value != group.next) return nullptr;
+  const bool is_alone = saturating_add(group.next, grouping_.groups) >= mini_batch.end;
+  // Its group's sum would be added to those before it anyway.
+  if (mini_batch.folded && is_alone && group.sums.empty() && grouping_.rounded.empty() && folds() &&
+      micro_batch.value % grouping_.groups == next_present(mini_batch, mini_batch.next_group))
+    return &mini_batch.folded->sums;
+  group.sums.resize(count_);
+  return &group.sums;
+}
+
+void GradientBuffer::add_made(MicroBatchId micro_batch, const std::vector<size_t>& weights,
+                              model::Tensors& gradients, size_t first) {
+  model::Tensors* const sums = sums_for(micro_batch);
+  if (sums == nullptr) return;
+  model::Tensors targets;
+  model::Tensors parts;
+  for (const size_t w : weights) {
+    targets.push_back(std::move((*sums)[w]));
+    parts.push_back(std::move(gradients[first + w]));
+  }
+  add_all(targets, std::move(parts));
+  for (size_t i = 0; i < weights.size(); ++i) (*sums)[weights[i]] = std::move(targets[i]);
+}
+
+void GradientBuffer::add(MicroBatchId micro_batch, model::Tensors gradients) {
+  PENSTOCK_CHECK(gradients.size() == count_, gradients.size(), count_);
+  MiniBatch& mini_batch = mini_batch_of(micro_batch);
+  Group& group = group_of(mini_batch, micro_batch);
   if (micro_batch.value != group.next) {
     group.early.emplace(micro_batch.value, std::move(gradients));
     return;

@@ -50,6 +50,11 @@ class GradientBuffer {
   /// Adds the gradients of one micro-batch, each once; undefined ones add nothing. Keeps
   /// references, copies nothing for the first micro-batch of a group.
   void add(MicroBatchId micro_batch, model::Tensors gradients);
+  /// Before add(): if it is the micro-batch's turn, adds the gradients of these weights now, and
+  /// takes them out of the list, in which the buffer's begin at `first`. So they need no memory
+  /// while others are made.
+  void add_made(MicroBatchId micro_batch, const std::vector<size_t>& weights,
+                model::Tensors& gradients, size_t first = 0);
   /// The sums of the mini-batch, read-only; the buffer then forgets the mini-batch. All its
   /// micro-batches on this replica must have been added. Groups that were already summed are
   /// returned as the lowest of them.
@@ -80,6 +85,10 @@ class GradientBuffer {
   /// is none. O(1).
   int64_t next_present(const MiniBatch& mini_batch, int64_t group) const;
   void fold(MiniBatch& mini_batch);
+  bool folds() const;
+  Group& group_of(MiniBatch& mini_batch, MicroBatchId micro_batch);
+  /// Where gradients of the micro-batch can be added at once; null: it is not its turn.
+  model::Tensors* sums_for(MicroBatchId micro_batch);
   void round(model::Tensors& sums) const;
 
   size_t count_;

@@ -65,6 +65,35 @@ TEST(GradientBufferTest, TheOrderOfArrivalDoesNotMatter) {
   EXPECT_NE(sum({0, 1, 2, 3, 4, 5}, 1), sum({0, 1, 2, 3, 4, 5}, 2));
 }
 
+TEST(GradientBufferTest, WhatIsMadeIsAddedInPlaceWhereItIsItsTurn) {
+  for (const int64_t groups : {1, 3}) {
+    SCOPED_TRACE(groups);
+    GradientBuffer buffer(3, {.groups = groups, .accumulate = 3});
+    buffer.add(MicroBatchId{0}, {at::ones({4}), at::ones({2}), at::Tensor()});
+    model::Tensors list = {at::Tensor(), at::ones({4}), at::ones({2}), at::Tensor()};
+    buffer.add_made(MicroBatchId{1}, {0, 2}, list, 1);
+    EXPECT_FALSE(list[1].defined());
+    EXPECT_TRUE(list[2].defined());
+    buffer.add(MicroBatchId{1}, {list[1], list[2], list[3]});
+    EXPECT_EQ(buffer.num_sets(), 1);
+    buffer.add(MicroBatchId{2}, {at::Tensor(), at::Tensor(), at::Tensor()});
+    const Partials sums = buffer.take(MiniBatchId{0});
+    EXPECT_TRUE(sums[0].sums[0].equal(at::full({4}, 2.0f)));
+    EXPECT_TRUE(sums[0].sums[1].equal(at::full({2}, 2.0f)));
+    EXPECT_FALSE(sums[0].sums[2].defined());
+  }
+}
+
+TEST(GradientBufferTest, WhatComesEarlyWaitsThoughItIsMade) {
+  GradientBuffer buffer(1, {.accumulate = 2});
+  model::Tensors list = {at::ones({4})};
+  buffer.add_made(MicroBatchId{1}, {0}, list);
+  EXPECT_TRUE(list[0].defined());
+  buffer.add(MicroBatchId{1}, std::move(list));
+  buffer.add(MicroBatchId{0}, {at::ones({4})});
+  EXPECT_TRUE(buffer.take(MiniBatchId{0})[0].sums[0].equal(at::full({4}, 2.0f)));
+}
+
 /// The largest number of sets held while the micro-batches of one replica come in order, mini-batch
 /// after mini-batch.
 int64_t most_sets(const Grouping& grouping) {
@@ -152,8 +181,10 @@ RC_GTEST_PROP(GradientBufferProperty, FoldsGroupsFromTheLeftOverAllReplicas, ())
     for (grouping.replica = 0; grouping.replica < replicas; ++grouping.replica) {
       GradientBuffer buffer(1, grouping);
       for (const int64_t b : order) {
-        if (b % replicas == grouping.replica)
-          buffer.add(MicroBatchId{b}, {at::full({1}, values[static_cast<size_t>(b)])});
+        if (b % replicas != grouping.replica) continue;
+        model::Tensors gradients = {at::full({1}, values[static_cast<size_t>(b)])};
+        if (random() % 2 == 0) buffer.add_made(MicroBatchId{b}, {0}, gradients);
+        buffer.add(MicroBatchId{b}, std::move(gradients));
       }
       for (GroupGradients& partial : buffer.take(MiniBatchId{t}))
         partials.push_back(std::move(partial));

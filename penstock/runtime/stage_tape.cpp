@@ -33,6 +33,21 @@ SegmentEnds cut_between_chains(const StageModule& module) {
   return segment_ends(module, [](size_t, size_t) { return true; });
 }
 
+SegmentEnds cut_by_weights(const StageModule& module, const std::vector<int64_t>& weight_bytes,
+                           int64_t most_bytes) {
+  const std::vector<size_t>& offsets = module.weight_offsets();
+  std::vector<int64_t> sums(module.places().size());  // of the segment, from this layer on
+  for (size_t i = 0; i < sums.size(); ++i) {
+    for (size_t w = offsets[i]; w < offsets[i + 1]; ++w) sums[i] += weight_bytes[w];
+  }
+  // Asked from the last layer to the first.
+  return segment_ends(module, [&](size_t i, size_t next) {
+    const bool joins = sums[i] == 0 || sums[i] + sums[next] <= most_bytes;
+    if (joins) sums[i] += sums[next];
+    return joins;
+  });
+}
+
 SegmentEnds cut_between_buckets(const StageModule& module, const std::vector<size_t>& bucket_ends) {
   // Layers without weights go with the one before them, whose gradients need theirs.
   std::vector<size_t> buckets;

@@ -20,6 +20,10 @@ namespace penstock::runtime {
 using SegmentEnds = std::vector<size_t>;
 SegmentEnds cut_everywhere(const StageModule& module);
 SegmentEnds cut_between_chains(const StageModule& module);
+/// Between chains, and inside them where the gradients of one call would be larger than that.
+/// `weight_bytes`: of each weight of the stage.
+SegmentEnds cut_by_weights(const StageModule& module, const std::vector<int64_t>& weight_bytes,
+                           int64_t most_bytes);
 /// Between chains, and inside them where the next layer's weights are of another bucket.
 /// `bucket_ends`: the weight behind the last one of each, ascending.
 SegmentEnds cut_between_buckets(const StageModule& module, const std::vector<size_t>& bucket_ends);

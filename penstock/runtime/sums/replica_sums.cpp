@@ -21,10 +21,25 @@ ReplicaSums::ReplicaSums(const StageContext& context, const Grouping& grouping,
       next_bucket_(path_->num_buckets()) {
   for (size_t bucket = 0; bucket < path_->num_buckets(); ++bucket)
     gradients_.emplace_back(path_->num_weights(bucket), grouping);
+  for (size_t bucket = 0; bucket < path_->num_buckets(); ++bucket)
+    bucket_of_.resize(path_->ends()[bucket], bucket);
+}
+
+void ReplicaSums::add_made(MicroBatchId micro_batch, const std::vector<size_t>& weights,
+                           Tensors& gradients) {
+  for (auto at = weights.begin(); at != weights.end();) {
+    const size_t bucket = bucket_of_[*at];
+    std::vector<size_t> places;
+    for (; at != weights.end() && bucket_of_[*at] == bucket; ++at)
+      places.push_back(*at - path_->first_weight(bucket));
+    gradients_[bucket].add_made(micro_batch, places, gradients, path_->first_weight(bucket));
+  }
 }
 
 void ReplicaSums::add(const Action& action, const Backward& backward) {
-  Tensors gradients = backward(StageTape::Made());
+  Tensors gradients = backward([&](const std::vector<size_t>& weights, Tensors& made) {
+    add_made(action.micro_batch, weights, made);
+  });
   for (size_t bucket = 0; bucket < path_->num_buckets(); ++bucket)
     add_bucket(action.micro_batch, bucket, gradients);
 }
@@ -102,10 +117,7 @@ BackgroundSums::BackgroundSums(const StageContext& context, const Grouping& grou
     : ReplicaSums(context, grouping, std::move(path), std::move(rule)),
       is_late_(!context.shape().global_norm &&
                !plan::backward_reads_newest(context.shape().policy) &&
-               context.replica.ties->inside.empty()) {
-  for (size_t bucket = 0; bucket < this->path().num_buckets(); ++bucket)
-    bucket_of_.resize(this->path().ends()[bucket], bucket);
-}
+               context.replica.ties->inside.empty()) {}
 
 SegmentEnds BackgroundSums::segment_ends() const {
   return cut_between_buckets(context_.module(), path().ends());
@@ -139,8 +151,9 @@ void BackgroundSums::add_and_start(const Action& action, const Backward& backwar
     start(action.mini_batch, bucket);
   };
   Tensors rest = backward([&](const std::vector<size_t>& places, Tensors& gradients) {
+    add_made(action.micro_batch, places, gradients);
     for (const size_t place : places) {
-      const size_t bucket = bucket_of_[place];
+      const size_t bucket = bucket_of(place);
       if (--missing[bucket] == 0) leave(bucket, gradients);
     }
   });

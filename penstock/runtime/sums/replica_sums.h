@@ -31,9 +31,12 @@ class ReplicaSums : public StageSums {
 
  protected:
   const BucketPath& path() const { return *path_; }
-  /// Adds the micro-batch's gradients of a bucket, out of the stage's flat list.
+  /// Adds those of the micro-batch's gradients that are made already, out of the stage's flat list.
+  void add_made(MicroBatchId micro_batch, const std::vector<size_t>& weights, Tensors& gradients);
+  /// The rest of a bucket's.
   void add_bucket(MicroBatchId micro_batch, size_t bucket, Tensors& gradients);
   void start(MiniBatchId mini_batch, size_t bucket);
+  size_t bucket_of(size_t weight) const { return bucket_of_[weight]; }
   bool is_started(size_t bucket) const { return started_[bucket]; }
   /// Starts those that have not been started since the last SYNC.
   void start_all(MiniBatchId mini_batch);
@@ -46,6 +49,7 @@ class ReplicaSums : public StageSums {
   std::unique_ptr<BucketPath> path_;
   std::unique_ptr<StepRule> rule_;
   std::vector<GradientBuffer> gradients_;  ///< by bucket
+  std::vector<size_t> bucket_of_;          ///< by weight
   std::vector<bool> started_;              ///< by bucket: since the last SYNC
   size_t next_bucket_;                     ///< of the step that is due; behind the last: none is
 };
@@ -70,7 +74,6 @@ class BackgroundSums : public ReplicaSums {
   void add_and_start(const schedule::Action& action, const Backward& backward);
 
   bool is_late_;                           ///< sums are taken after STEP
-  std::vector<size_t> bucket_of_;          ///< by weight
   std::map<MiniBatchId, int64_t> passes_;  ///< that the replica has made
 };
 

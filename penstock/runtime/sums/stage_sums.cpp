@@ -1,12 +1,24 @@
 #include "penstock/runtime/sums/stage_sums.h"
 
+#include <c10/util/accumulate.h>
+
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "penstock/runtime/ordered_sum.h"
 
 namespace penstock::runtime {
 
 using schedule::Action;
+
+SegmentEnds StageSums::segment_ends() const {
+  constexpr int64_t kMostBytes = 1 << 20;  // a layer of as many takes far longer than a call
+  std::vector<int64_t> bytes;
+  for (const model::Shape& shape : context_.module().weight_shapes())
+    bytes.push_back(c10::multiply_integers(shape) * static_cast<int64_t>(sizeof(float)));
+  return cut_by_weights(context_.module(), bytes, kMostBytes);
+}
 
 void StageSums::add_inner_ties() {
   for (const std::vector<size_t>& group : context_.replica.ties->inside) {
@@ -22,7 +34,10 @@ SoleSums::SoleSums(const StageContext& context, Grouping grouping)
       gradients_(context.module().weight_offsets().back(), grouping) {}
 
 void SoleSums::add(const Action& action, const Backward& backward) {
-  gradients_.add(action.micro_batch, backward(StageTape::Made()));
+  Tensors rest = backward([&](const std::vector<size_t>& places, Tensors& gradients) {
+    gradients_.add_made(action.micro_batch, places, gradients);
+  });
+  gradients_.add(action.micro_batch, std::move(rest));
 }
 
 Tensors& SoleSums::ready(MiniBatchId mini_batch) {

@@ -48,8 +48,8 @@ class StageSums {
   /// Under `asynchronous`, takes all that other replicas have given; after complete().
   virtual void catch_up() {}
 
-  /// How backward passes are cut, so that gradients can leave while they go on.
-  virtual SegmentEnds segment_ends() const { return cut_between_chains(context_.module()); }
+  /// How backward passes are cut, so that gradients can be added or leave while they go on.
+  virtual SegmentEnds segment_ends() const;
   /// The sums that travelled while the worker computed, as they came: each from the time that the
   /// replica gave its part; on steady_clock. At most as many as the run keeps events.
   virtual std::vector<schedule::SumEvent> events() const { return {}; }
