@@ -12,6 +12,7 @@
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/files/json.h"
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/format_rate.h"
 #include "penstock/util/text/units.h"
 
@@ -129,6 +130,37 @@ std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers
   return text;
 }
 
+/// Empty where nothing was counted or predicted.
+std::string memory_row(const std::string& name, int64_t measured, int64_t predicted) {
+  if (measured <= 0 || predicted <= 0) return {};
+  return fmt::format("  {:<26} {:>12} {:>12}\n", name, format_bytes(measured),
+                     format_bytes(predicted));
+}
+
+/// By the plan.
+int64_t predicted_bytes(const plan::Plan& plan, const schedule::WorkerTable& table, size_t worker) {
+  int64_t bytes = 0;
+  for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)}))
+    bytes = std::max(bytes, plan.stages[held.stage.index()].memory_bytes);
+  return bytes;
+}
+
+/// Of this process, or of the ranks where each has one worker.
+std::string tensors_text(const Outcome& outcome, const schedule::WorkerTable& table) {
+  const train::TrainResult& r = outcome.result;
+  const bool one_each = r.ranks.size() == r.timeline.workers.size();
+  std::string text;
+  int64_t all = 0;
+  for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
+    const int64_t predicted = predicted_bytes(outcome.plan, table, w);
+    all = saturating_add(all, predicted);
+    if (one_each)
+      text += memory_row(fmt::format("tensors of rank {}", w), r.ranks[w].peak_tensor_bytes,
+                         predicted);
+  }
+  return r.ranks.empty() ? memory_row("tensors, at most", r.peak_tensor_bytes, all) : text;
+}
+
 /// Under float16 a step that is left out has an infinite norm.
 double greatest_finite(const std::vector<double>& norms) {
   double greatest = 0;
@@ -175,6 +207,8 @@ std::string summary_json(const Outcome& outcome) {
                {"measured", to_json(times_of(r.timeline, w))}};
     if (outcome.predicted != nullptr)
       entry["predicted"] = to_json(times_of(outcome.predicted->timeline, w));
+    if (const int64_t bytes = predicted_bytes(outcome.plan, *table, w); bytes > 0)
+      entry["predicted_memory_bytes"] = bytes;
     if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
     workers.push_back(std::move(entry));
   }
@@ -198,11 +232,13 @@ std::string summary_json(const Outcome& outcome) {
   Json sent = Json::array();
   Json received = Json::array();
   Json peaks = Json::array();
+  Json tensors = Json::array();
   int64_t clock_error_ns = 0;
   for (const train::RankSummary& rank : r.ranks) {
     sent.push_back(rank.sent_bytes);
     received.push_back(rank.received_bytes);
     peaks.push_back(rank.peak_memory_bytes);
+    tensors.push_back(rank.peak_tensor_bytes);
     clock_error_ns = std::max(clock_error_ns, rank.clock_error_ns);
   }
   const Json document{
@@ -214,6 +250,7 @@ std::string summary_json(const Outcome& outcome) {
       {"bytes_sent", sent},
       {"bytes_received", received},
       {"rank_peak_memory_bytes", peaks},
+      {"rank_peak_tensor_bytes", tensors},
       {"clock_error_ns", clock_error_ns},
       {"losses", r.losses},
       {"learning_rates", r.learning_rates},
@@ -234,6 +271,7 @@ std::string summary_json(const Outcome& outcome) {
       {"predicted_idle_share",
        outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
       {"peak_memory_bytes", r.peak_memory_bytes},
+      {"peak_tensor_bytes", r.peak_tensor_bytes},
       {"devices", devices},
       {"steps", r.steps},
       {"precision", to_string(outcome.plan.precision)},
@@ -291,9 +329,10 @@ std::string summary_text(const Outcome& outcome) {
   text += interval_text(*outcome.predicted, r.throughput_samples_per_s);
   text += fmt::format("  {:<26} {:>10.1f} % {:>10.1f} %\n", "idle share", 100 * r.idle_share,
                       100 * outcome.predicted->idle_share);
+  const std::optional<schedule::WorkerTable> table = table_of(r);
+  if (table) text += tensors_text(outcome, *table);
   text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward",
                       "backward", "step", "sync", "idle");
-  const std::optional<schedule::WorkerTable> table = table_of(r);
   for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
     const std::vector<int> stages = stages_of(*table, w);
     text += row(fmt::format("worker {} (stage{} {}) measured", w, stages.size() > 1 ? "s" : "",

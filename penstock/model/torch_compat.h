@@ -4,6 +4,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #if TORCH_VERSION_MAJOR >= 2
@@ -37,6 +38,21 @@ NodePointer make_node() {
 
 /// Elements of lists of tensors that may be missing: c10::optional in libtorch 1.13.
 using OptionalTensor = decltype(std::declval<c10::IValue>().toOptional<at::Tensor>());
+
+/// What an allocator overrides: take().
+class AllocatorBase : public c10::Allocator {
+ public:
+  /// As c10::Allocator::allocate().
+  virtual c10::DataPtr take(size_t bytes) const = 0;
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(size_t bytes) final { return take(bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const final {
+    default_copy_data(to, from, bytes);
+  }
+#else
+  c10::DataPtr allocate(size_t bytes) const final { return take(bytes); }
+#endif
+};
 
 /// Of the totals in c10::MemoryReportingInfoBase, which are not used here.
 using TotalBytes = std::conditional_t<(TORCH_VERSION_MAJOR >= 2), size_t, int64_t>;

@@ -72,6 +72,7 @@ void collect_weights(const runtime::Ranks& ranks, TrainResult& result) {
 void collect_on_first(const runtime::Ranks& ranks, TrainResult& result) {
   const runtime::WireStats wire = ranks.world->wire();
   const RankSummary own{.peak_memory_bytes = result.peak_memory_bytes,
+                        .peak_tensor_bytes = result.peak_tensor_bytes,
                         .sent_bytes = wire.sent_bytes,
                         .received_bytes = wire.received_bytes,
                         .clock_error_ns = wire.clock_error_ns};

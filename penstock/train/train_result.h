@@ -27,6 +27,7 @@ struct EpochSummary {
 /// What one rank of a job says of its part.
 struct RankSummary {
   int64_t peak_memory_bytes = 0;  ///< of the process, while training
+  int64_t peak_tensor_bytes = 0;  ///< as TrainResult's
   int64_t sent_bytes = 0;         ///< of tensors, to other ranks
   int64_t received_bytes = 0;
   int64_t clock_error_ns = 0;  ///< by how much its lanes in the timeline may be off
@@ -52,6 +53,9 @@ struct TrainResult {
   double throughput_samples_per_s = 0;
   double idle_share = 0;
   int64_t peak_memory_bytes = 0;  ///< of the largest process, while training
+  /// Of this process's tensors on the CPU, without those of the data set: what a plan predicts. 0
+  /// where they are not counted (model::count_tensor_memory()).
+  int64_t peak_tensor_bytes = 0;
   /// The GPUs of this rank's workers, by its allocator's counters while training.
   std::vector<DevicePeak> devices;
   int64_t steps = 0;  ///< optimiser steps, over all runs

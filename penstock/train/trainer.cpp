@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/train/checkpoint/checkpoint.h"
@@ -130,7 +131,7 @@ class Run {
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
   void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
                    EpochSummary& summary);
-  void note_device_peaks();
+  void note_tensor_peaks();
   void check_losses(const runtime::RunResult& run) const;
   /// Returns the samples of the run.
   int64_t account(const runtime::RunResult& run, bool measured, EpochSummary& summary);
@@ -375,11 +376,12 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
     return std::isfinite(stats.loss_sum) && !(writer_ && writer_->has_failed());
   };
   reset_peak_memory();
+  model::reset_tensor_memory_peak();
   for (const at::Device device : pipeline_.gpus()) model::installed_devices().reset_peak(device);
   runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
   check_losses(run);
   result_.peak_memory_bytes = std::max(result_.peak_memory_bytes, peak_memory_bytes());
-  note_device_peaks();
+  note_tensor_peaks();
   LossMean loss;
   for (size_t t = 0; t < run.mini_batches.size(); ++t) {
     loss.add(run.mini_batches[t], batches.mini_batch_targets(MiniBatchId{static_cast<int64_t>(t)}));
@@ -415,7 +417,11 @@ void Run::keep_measured(runtime::RunResult run, const Schedule& schedule, int64_
   result_.peak_versions = std::move(run.peak_versions);
 }
 
-void Run::note_device_peaks() {
+void Run::note_tensor_peaks() {
+  const int64_t counted = model::tensor_memory().peak;
+  if (counted > 0)
+    result_.peak_tensor_bytes =
+        std::max(result_.peak_tensor_bytes, counted - data_.tensor_bytes);
   const std::vector<at::Device> gpus = pipeline_.gpus();
   for (size_t d = 0; d < gpus.size(); ++d) {
     if (d == result_.devices.size())

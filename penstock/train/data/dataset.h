@@ -40,6 +40,7 @@ class Dataset {
 struct DataSplit {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;
+  int64_t tensor_bytes = 0;  ///< of both, where tensors are counted (model::tensor_memory())
 };
 
 /// What a reader finds.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/train/data/file_data.h"
 #include "penstock/train/data/image_sets.h"
 #include "penstock/train/data/sample_subset.h"
@@ -105,18 +106,25 @@ DataSplit load_own(const DataFormat& format, const DataSpec& spec,
     found.test = other.read(spec, file).train;
   }
   if (found.test == nullptr) found = divide(found.train, spec.test_share, found.in_order);
-  return {first_of(found.train, spec.train_samples, "training"),
-          first_of(found.test, spec.test_samples, "test")};
+  return {.train = first_of(found.train, spec.train_samples, "training"),
+          .test = first_of(found.test, spec.test_samples, "test")};
 }
 
 }  // namespace
 
 DataSplit load_data(const DataSpec& spec, std::span<const DataFormat> more) {
   check(spec);
+  const int64_t before = model::tensor_memory().now;
   const DataFormat format = format_of(spec.name, more);
-  if (format.row.is_own()) return load_own(format, spec, more);
-  DataParts found = format.read(spec, spec.name);
-  return {std::move(found.train), std::move(found.test)};
+  DataSplit split;
+  if (format.row.is_own()) {
+    split = load_own(format, spec, more);
+  } else {
+    DataParts found = format.read(spec, spec.name);
+    split = {.train = std::move(found.train), .test = std::move(found.test)};
+  }
+  split.tensor_bytes = model::tensor_memory().now - before;
+  return split;
 }
 
 }  // namespace penstock::train

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/command/command_line.h"
 #include "tools/penstock/train/training_part.h"
@@ -40,6 +41,7 @@ int main(int argc, char** argv) {
                     argv[0], PENSTOCK_VERSION, version),
         kExitFailure);
   }
+  penstock::model::count_tensor_memory();
   argv[1] = argv[0];
   return run_command_line(argc - 1, argv + 1, [](CLI::App& app) -> std::vector<Command> {
     return {guarded(models_command(app, nullptr)),  guarded(import_command(app, nullptr)),
