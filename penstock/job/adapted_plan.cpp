@@ -31,6 +31,7 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
     by_factor(stage.backward_ns);
     by_factor(stage.backward_weight_ns);
     by_factor(stage.stash_bytes);
+    by_factor(stage.working_bytes);
     by_factor(stage.move_ns);
     for (plan::GradientBucket& bucket : stage.buckets) {
       by_factor(bucket.forward_ns);

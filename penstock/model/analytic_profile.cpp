@@ -117,6 +117,7 @@ class Estimate {
           checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
     }
     cost.stash_bytes = stash_bytes(id, cost.output_bytes);
+    cost.working_bytes = working_bytes(id, cost);
     if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
       throw ConfigError(
           fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' "
@@ -162,6 +163,19 @@ class Estimate {
     for (const int64_t output : output_bytes) own -= work.is_view ? 0 : output;
     return checked(id, saturating_add(saturating_add(std::max<int64_t>(own, 0), loss_bytes(id)),
                                       saved_bytes_[id.index()]));
+  }
+
+  /// The gradients of outputs, of inputs that need them, and of weights.
+  int64_t working_bytes(LayerId id, const LayerCost& cost) const {
+    if (!flow_.runs_backward(id)) return 0;
+    int64_t bytes = cost.weight_bytes;
+    if (works_[id.index()].is_view) return bytes;
+    for (const int64_t output : cost.output_bytes) bytes = saturating_add(bytes, output);
+    if (!flow_.inputs_need(id)) return bytes;
+    for (const graph::ValueRef& value : model_.graph().layer(id).inputs) {
+      if (!value.is_model_input()) bytes = saturating_add(bytes, bytes_of(value));
+    }
+    return bytes;
   }
 
   /// Of logits for the cross-entropy; 0 where this layer does not make them.

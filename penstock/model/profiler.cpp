@@ -141,7 +141,8 @@ profile::LayerCost cost_of(const detail::Measured& measured, size_t place) {
           .stash_bytes = std::max<int64_t>(bytes.stash, 0),
           .loss_ns = std::min(summarize(measured.samples, place, &detail::LayerTimes::loss_ns).mean,
                               forward.mean + backward.mean),
-          .short_weight_bytes = bytes.short_weights};
+          .short_weight_bytes = bytes.short_weights,
+          .working_bytes = bytes.working};
 }
 
 bool measures_once(const Model& model, const ProfilerOptions& options) {

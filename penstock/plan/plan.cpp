@@ -90,6 +90,7 @@ void validate(const Stage& stage, size_t position) {
   refuse_negative(where, "weight_bytes", stage.weight_bytes);
   refuse_negative(where, "short_weight_bytes", stage.short_weight_bytes);
   refuse_negative(where, "constant_bytes", stage.constant_bytes);
+  refuse_negative(where, "working_bytes", stage.working_bytes);
   if (stage.short_weight_bytes > stage.weight_bytes) {
     throw ConfigError(
         fmt::format("{}: expected short_weight_bytes of at most weight_bytes, {}, found {}", where,

@@ -60,6 +60,7 @@ Json write_stage(const Stage& stage) {
   if (stage.keep > 0) json["keep"] = stage.keep;
   if (stage.short_weight_bytes > 0) json["short_weight_bytes"] = stage.short_weight_bytes;
   if (stage.constant_bytes > 0) json["constant_bytes"] = stage.constant_bytes;
+  if (stage.working_bytes > 0) json["working_bytes"] = stage.working_bytes;
   if (stage.buckets.empty()) return json;
   json["buckets"] = write_list(stage.buckets, write_bucket);
   json["sync_latency_ns"] = stage.sync_latency_ns;
@@ -171,6 +172,7 @@ Stage read_stage(const JsonReader& reader, int64_t keep) {
   stage.weight_bytes = reader.at("weight_bytes").integer(0);
   stage.short_weight_bytes = reader.integer_or("short_weight_bytes", 0, 0);
   stage.constant_bytes = reader.integer_or("constant_bytes", 0, 0);
+  stage.working_bytes = reader.integer_or("working_bytes", 0, 0);
   stage.stash_bytes = reader.integer_or("stash_bytes", 0, 0);
   stage.first_worker = static_cast<int>(reader.integer_or("first_worker", -1, -1, INT_MAX));
   stage.recompute = boolean_or(reader, "recompute", false);

@@ -64,9 +64,10 @@ Profile mean_of(const std::vector<Profile>& profiles) {
           &LayerCost::backward_spread_ns, &LayerCost::loss_ns}) {
       result.costs[l].*time = mean(profiles, [&](const Profile& p) { return p.costs[l].*time; });
     }
-    for (const Profile& profile : profiles)
-      result.costs[l].stash_bytes =
-          std::max(result.costs[l].stash_bytes, profile.costs[l].stash_bytes);
+    for (const auto bytes : {&LayerCost::stash_bytes, &LayerCost::working_bytes}) {
+      for (const Profile& profile : profiles)
+        result.costs[l].*bytes = std::max(result.costs[l].*bytes, profile.costs[l].*bytes);
+    }
   }
   // What is not known of one of them is not known of all.
   const bool is_known = std::all_of(profiles.begin(), profiles.end(),

@@ -44,6 +44,7 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   refuse_negative("short_weight_bytes", cost.short_weight_bytes);
   refuse_negative("stash_bytes", cost.stash_bytes);
   refuse_negative("constant_bytes", cost.constant_bytes);
+  refuse_negative("working_bytes", cost.working_bytes);
   if (cost.short_weight_bytes > cost.weight_bytes) {
     throw ConfigError(
         fmt::format("layer '{}': expected short_weight_bytes of at most weight_bytes, {}, found {}",

@@ -50,6 +50,9 @@ struct LayerCost {
   /// What a worker that has the layer holds once, however many versions of weights: frozen weights,
   /// constants, buffers.
   int64_t constant_bytes = 0;
+  /// What the layer's backward pass needs at its most, beside what is saved: gradients of its
+  /// outputs, inputs and weights, and what operations make in between. 0: not known.
+  int64_t working_bytes = 0;
 
   bool operator==(const LayerCost&) const = default;
 };

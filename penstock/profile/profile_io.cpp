@@ -66,6 +66,7 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
             {"stash_bytes", cost.stash_bytes}};
   if (cost.short_weight_bytes > 0) json["short_weight_bytes"] = cost.short_weight_bytes;
   if (cost.constant_bytes > 0) json["constant_bytes"] = cost.constant_bytes;
+  if (cost.working_bytes > 0) json["working_bytes"] = cost.working_bytes;
   if (cost.loss_ns > 0) json["loss_ns"] = cost.loss_ns;
   if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
   return json;
@@ -127,6 +128,7 @@ LayerCost read_cost(const JsonReader& reader) {
   cost.weight_bytes = reader.at("weight_bytes").integer(0);
   cost.short_weight_bytes = reader.integer_or("short_weight_bytes", 0, 0);
   cost.constant_bytes = reader.integer_or("constant_bytes", 0, 0);
+  cost.working_bytes = reader.integer_or("working_bytes", 0, 0);
   cost.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
   cost.accumulate_ns = reader.integer_or("accumulate_ns", 0, 0);
   cost.step_ns = reader.integer_or("step_ns", 0, 0);

@@ -120,6 +120,16 @@ TEST(ParseProfile, SaysItsPrecisionAndOldFilesAreFloat32) {
   EXPECT_THROW(to_json(profile), ConfigError);
 }
 
+TEST(ParseProfile, WhatPassesNeedIsReadBackAndMissingIsNone) {
+  Profile profile = parse_profile(kDocument, "p");
+  EXPECT_EQ(profile.costs[0].working_bytes, 0);
+  EXPECT_EQ(to_json(profile).find("working_bytes"), std::string::npos);
+  profile.costs[0].working_bytes = 4'194'304;
+  EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
+  profile.costs[0].working_bytes = -1;
+  EXPECT_THROW(to_json(profile), ConfigError);
+}
+
 TEST(ParseProfile, ConstantsAreReadBackAndMissingOnesAreNone) {
   Profile profile = parse_profile(kDocument, "p");
   EXPECT_EQ(profile.costs[0].constant_bytes, 0);

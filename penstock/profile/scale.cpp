@@ -21,6 +21,11 @@ Profile scaled_to(const Profile& profile, int64_t batch_size) {
     scale(cost.forward_spread_ns);
     scale(cost.backward_spread_ns);
     scale(cost.stash_bytes);
+    // The gradients of weights do not grow with the batch.
+    const int64_t fixed = std::min(cost.weight_bytes, cost.working_bytes);
+    cost.working_bytes -= fixed;
+    scale(cost.working_bytes);
+    cost.working_bytes += fixed;
     for (int64_t& bytes : cost.output_bytes) scale(bytes);
   }
   scale(scaled.pass.mean_ns);

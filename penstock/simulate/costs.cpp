@@ -53,7 +53,8 @@ Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
                             .move_ns = stage.move_ns,
                             .first_worker = stage.first_worker,
                             .short_weight_bytes = stage.short_weight_bytes,
-                            .constant_bytes = stage.constant_bytes});
+                            .constant_bytes = stage.constant_bytes,
+                            .working_bytes = stage.working_bytes});
     if (stage.state_parts() == 1) continue;
     for (plan::GradientBucket& bucket : costs.stages.back().buckets)
       bucket.step_ns = ceil_div(bucket.step_ns, stage.state_parts());
@@ -106,7 +107,8 @@ void check_costs(const Costs& costs, int num_stages) {
     if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns,
                   stage.accumulate_ns, stage.step_ns, stage.sync_ns, stage.sync_latency_ns,
                   stage.stash_bytes, stage.weight_bytes, stage.short_weight_bytes,
-                  stage.constant_bytes, stage.gradient_sets, stage.input_bytes}) < 0 ||
+                  stage.constant_bytes, stage.working_bytes, stage.gradient_sets,
+                  stage.input_bytes}) < 0 ||
         stage.short_weight_bytes > stage.weight_bytes) {
       throw ConfigError(fmt::format("the costs of stage {} contain a negative time or size", s));
     }

@@ -19,7 +19,8 @@ struct StageMemory {
       : always_bytes(newest_only ? of_one(stage, recomputes) : 0),
         kept_bytes(newest_only ? 0 : of_one(stage, recomputes)),
         remade_bytes(recomputes ? stage.stash_bytes : 0),
-        version_bytes(stage.weight_bytes - stage.short_weight_bytes / 2) {}
+        version_bytes(stage.weight_bytes - stage.short_weight_bytes / 2),
+        working_bytes(stage.working_bytes) {}
 
   static int64_t of_one(const StageCost& stage, bool recomputes) {
     return recomputes ? stage.input_bytes : stage.stash_bytes;
@@ -29,14 +30,14 @@ struct StageMemory {
   int64_t kept_bytes;     ///< from F on
   int64_t remade_bytes;   ///< from R on
   int64_t version_bytes;  ///< of one version of the weights
+  int64_t working_bytes;  ///< while a backward pass runs
 };
 
 /// The largest sum, at any moment of a worker's list, of: weight versions held (and the float32
-/// weights behind those of 16 bits, once), constants, gradients
-/// and the optimiser's state of each stage, and the stashes of micro-batches from their F (or R) to
-/// their B or W, less those that are in the memory of the host. A worker without any B or W keeps
-/// only weights. It does not depend on times.
-/// Saturates.
+/// weights behind those of 16 bits, once), constants, gradients and the optimiser's state of each
+/// stage, the stashes of micro-batches from their F (or R) to their B or W, less those that are in
+/// the memory of the host, and what a backward pass needs while it runs. A worker without any B or W
+/// keeps only weights. It does not depend on times. Saturates.
 class MemoryMeter {
  public:
   /// Before the worker's first action, once for each stage that it holds. `trains`: the worker has
@@ -74,8 +75,11 @@ class MemoryMeter {
           return change(stage.kept_bytes);
         leaving_bytes_ = 0;
         return;
+      case schedule::Op::BackwardInput:
+        return pass(stage.working_bytes);
       case schedule::Op::Backward:
       case schedule::Op::BackwardWeight:
+        pass(stage.working_bytes);
         return change(-saturating_add(stage.kept_bytes, stage.remade_bytes));
       // A FREE directly before the STEP that replaces its version makes the step work in place: one
       // version less, then one more, so the peak does not rise.
@@ -96,6 +100,8 @@ class MemoryMeter {
     now_ = saturating_add(now_, bytes);
     peak_ = std::max(peak_, now_);
   }
+
+  void pass(int64_t bytes) { peak_ = std::max(peak_, saturating_add(now_, bytes)); }
 
   int64_t now_ = 0;
   int64_t peak_ = 0;

@@ -57,6 +57,18 @@ int64_t most_stashes(const std::vector<schedule::Action>& list) {
 
 }  // namespace
 
+TEST(Memory, ABackwardPassNeedsItsOwnWhileItRuns) {
+  const StageCost stage{.forward_ns = 1, .backward_ns = 2, .stash_bytes = 10, .weight_bytes = 100};
+  StageCost working = stage;
+  working.working_bytes = 7;
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneB, Strategy::OneFOneBFlush}) {
+    const std::vector<int64_t> without = peaks(kind, 8, 4, {stage, stage});
+    const std::vector<int64_t> with = peaks(kind, 8, 4, {working, stage});
+    EXPECT_EQ(with[0], without[0] + 7);
+    EXPECT_EQ(with[1], without[1]);
+  }
+}
+
 // Chen et al., arXiv 1604.06174: the inputs of the micro-batches in flight, and the activations of
 // the one whose backward runs.
 TEST(Memory, RecomputingStagesKeepInputsAndOneStash) {

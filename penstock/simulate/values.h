@@ -47,6 +47,7 @@ struct StageCost {
   int first_worker = -1;
   int64_t short_weight_bytes = 0;  ///< plan::Stage
   int64_t constant_bytes = 0;      ///< plan::Stage
+  int64_t working_bytes = 0;       ///< plan::Stage
 };
 
 struct LinkCost {

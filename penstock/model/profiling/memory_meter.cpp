@@ -3,6 +3,8 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
+
 #include "penstock/model/torch_compat.h"
 
 namespace penstock::model::detail {
@@ -14,13 +16,16 @@ class Reporter final : public c10::MemoryReportingInfoBase {
   /// when freed.
   void reportMemoryUsage(void*, int64_t alloc_size, TotalBytes, TotalBytes, c10::Device) override {
     bytes_ += alloc_size;
+    peak_ = std::max(peak_, bytes_);
   }
   bool memoryProfilingEnabled() const override { return true; }
 
   int64_t bytes() const { return bytes_; }
+  int64_t peak_bytes() const { return peak_; }
 
  private:
   int64_t bytes_ = 0;
+  int64_t peak_ = 0;
 };
 
 }  // namespace
@@ -34,5 +39,6 @@ MemoryMeter::MemoryMeter() : state_(std::make_unique<State>()) {}
 MemoryMeter::~MemoryMeter() = default;
 
 int64_t MemoryMeter::bytes() const { return state_->reporter->bytes(); }
+int64_t MemoryMeter::peak_bytes() const { return state_->reporter->peak_bytes(); }
 
 }  // namespace penstock::model::detail

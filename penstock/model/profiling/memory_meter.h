@@ -18,6 +18,8 @@ class MemoryMeter {
 
   /// Bytes allocated so far and not freed.
   int64_t bytes() const;
+  /// The most that bytes() has been.
+  int64_t peak_bytes() const;
 
  private:
   struct State;

@@ -332,11 +332,14 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   const size_t inputs = wanted.size();
   wanted.insert(wanted.end(), state.weights.begin(), state.weights.end());
   fill_in_uses(id, state);
+  std::optional<MemoryMeter> meter;
+  if (passes_ == 0) meter.emplace();
 
   const Laps::Start start = layer_laps_->start();
   Tensors outputs;
   Tensors output_gradients;
   roots_of(state, outputs, output_gradients);
+  const int64_t arrived = meter ? total_bytes(output_gradients) : 0;
   Tensors gradients(wanted.size());
   const auto make = [&](size_t begin, size_t end) {
     const Tensors part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -365,6 +368,7 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
     if (gradients[k].defined()) gradients[k] = in_order(as_float32(gradients[k]));
   }
   if (!outputs.empty() && !wanted.empty()) layer_laps_->add(start, {&times.backward_ns});
+  if (meter) bytes_[id.index()].working = arrived + meter->peak_bytes();
 
   size_t next = 0;
   const std::vector<graph::ValueRef>& refs = model_.graph().layer(id).inputs;

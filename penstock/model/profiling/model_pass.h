@@ -47,6 +47,7 @@ struct LayerBytes {
   /// others save before it (profile/saved_values.h).
   int64_t stash = 0;
   int64_t samples = 0;  ///< the same of the model's inputs
+  int64_t working = 0;  ///< profile::LayerCost::working_bytes
 };
 
 class ModelPass {

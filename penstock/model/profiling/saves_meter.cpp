@@ -17,6 +17,20 @@ size_t num_sharing(const at::Tensor& tensor, TensorSpan others) {
       others, [&](const at::Tensor& other) { return share_memory(tensor, other); }));
 }
 
+/// The tensors behind the outputs that share this memory, which these refer to as views: that of
+/// linear() on more than two dimensions. Each once.
+size_t num_bases(const at::Tensor& tensor, TensorSpan outputs) {
+  Tensors bases;
+  for (const at::Tensor& output : outputs) {
+    if (!output.is_view() || !share_memory(tensor, output)) continue;
+    at::Tensor base(output._base());
+    const auto is_base = [&](const at::Tensor& other) { return other.is_same(base); };
+    if (std::ranges::none_of(bases, is_base) && std::ranges::none_of(outputs, is_base))
+      bases.push_back(std::move(base));
+  }
+  return bases.size();
+}
+
 }  // namespace
 
 SavesMeter::Count SavesMeter::count(const at::Tensor& tensor) {
@@ -44,7 +58,8 @@ profile::LayerSaves SavesMeter::saves(TensorSpan inputs, TensorSpan outputs) con
     found.view_of.push_back(source == inputs.end() ? -1
                                                    : static_cast<int>(source - inputs.begin()));
     found.outputs.push_back(source == inputs.end() && output.has_storage() &&
-                            output.storage().use_count() > num_sharing(output, outputs));
+                            output.storage().use_count() >
+                                num_sharing(output, outputs) + num_bases(output, outputs));
   }
   return found;
 }

@@ -20,6 +20,7 @@ struct PlannedLayer {
   int64_t accumulate_ns = 0;
   int64_t short_weight_bytes = 0;  ///< profile::LayerCost
   int64_t constant_bytes = 0;      ///< profile::LayerCost
+  int64_t working_bytes = 0;       ///< profile::LayerCost
 };
 
 /// Sums over a set of layers.

@@ -89,7 +89,7 @@ int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemo
   }
   if (stash_uncertainty > 0)
     stashes = rounded_down(static_cast<double>(stashes) * (1 - stash_uncertainty));
-  return saturating_add(weight_bytes(stage, held), stashes);
+  return saturating_add(saturating_add(weight_bytes(stage, held), stashes), stage.working_bytes);
 }
 
 int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {

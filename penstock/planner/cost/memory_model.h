@@ -20,6 +20,8 @@ struct StageMemory {
   int64_t output_bytes = 0;
   /// Keeps the inputs of each micro-batch in flight, and all activations of one at a time.
   bool recompute = false;
+  /// plan::Stage::working_bytes; 0 while the stage is still being searched.
+  int64_t working_bytes = 0;
 };
 
 /// How much a worker holds at once.

@@ -123,7 +123,25 @@ Families::Families(const Context& context, SplitFinder& finder)
   all_workers_samples_per_s_ = one_worker_samples_per_s_ / fastest * together;
 }
 
-PlanResult Families::plan(const Family& family, bool wants_least_memory) {
+// What passes need while they run is known of whole stages only: where that does not fit, the
+// search has to leave so much more.
+PlanResult Families::plan(Family family, bool wants_least_memory) {
+  constexpr int kTries = 4;
+  PlanResult first;
+  for (int tries = 0; tries < kTries; ++tries) {
+    int64_t excess = 0;
+    PlanResult result = best_of(family, wants_least_memory, excess);
+    if (tries == 0) first = result;
+    if (result.plan) return result;
+    const int64_t limit = family.memory_bytes > 0 ? family.memory_bytes
+                                                  : context_.limit_bytes({0, context_.workers});
+    if (excess <= 0 || excess >= limit || context_.time.is_over()) break;
+    family.memory_bytes = limit - excess;
+  }
+  return first;
+}
+
+PlanResult Families::best_of(const Family& family, bool wants_least_memory, int64_t& excess) {
   const std::vector<FoundSplit> splits = finder_.best_over_links(family);
   if (splits.empty() && context_.time.is_over()) throw OutOfTime();
   if (splits.empty() && finder_.short_of_memory().count(family.strategy) > 0) throw OutOfMemory();
@@ -146,9 +164,11 @@ PlanResult Families::plan(const Family& family, bool wants_least_memory) {
       continue;
     if (reason.empty()) {
       best = {std::move(plan), ""};
-    } else if (best.reason.empty()) {
-      best.reason = std::move(reason);
+      continue;
     }
+    const int64_t beyond = beyond_limit(context_, found.split, plan);
+    excess = excess == 0 ? beyond : std::min(excess, beyond);
+    if (best.reason.empty()) best.reason = std::move(reason);
   }
   return best;
 }

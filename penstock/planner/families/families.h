@@ -31,7 +31,7 @@ class Families {
   /// The best plan of a family. `reason` of a refusal names the minimum memory required, which
   /// takes as long as planning, only if it is wanted. Throws ConfigError when the user's steps suit
   /// no plan of the kind.
-  PlanResult plan(const Family& family, bool wants_least_memory);
+  PlanResult plan(Family family, bool wants_least_memory);
 
   /// The plan that stands for a strategy when families are compared, with the kind's
   /// own weight policy. For 1f1b under "penstock" the faster one, simulated, of the optimum and the
@@ -62,6 +62,9 @@ class Families {
   std::vector<FamilyRow> rows(std::span<const plan::Strategy> strategies, const plan::Plan& winner);
 
  private:
+  /// plan() with the search's own limit. `excess`: 0, or by how many bytes the worker with the most
+  /// is beyond its memory, of the split that comes closest.
+  PlanResult best_of(const Family& family, bool wants_least_memory, int64_t& excess);
   PlanResult make(plan::Strategy strategy);
   class Choice;
   PlanResult best_synchronous(plan::Strategy strategy, double faster_than);

@@ -86,6 +86,15 @@ std::string why_nothing_fits(const Context& context, SplitFinder& finder, const 
                      binding_place(context, least->split, static_cast<size_t>(most)));
 }
 
+int64_t beyond_limit(const Context& context, const Split& split, const plan::Plan& plan) {
+  int64_t most = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    if (stage_fits(context, split, plan, s)) continue;
+    most = std::max(most, plan.stages[s].memory_bytes - stage_limit_bytes(context, split, s));
+  }
+  return most;
+}
+
 std::string over_limit(const Context& context, const Split& split, const plan::Plan& plan) {
   size_t binding = plan.stages.size();
   for (size_t s = 0; s < plan.stages.size(); ++s) {

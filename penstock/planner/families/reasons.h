@@ -28,4 +28,7 @@ std::string why_nothing_fits(const Context& context, SplitFinder& finder, const 
 /// split.
 std::string over_limit(const Context& context, const Split& split, const plan::Plan& plan);
 
+/// By how many bytes the stage that misses its limit by most does; 0: none does.
+int64_t beyond_limit(const Context& context, const Split& split, const plan::Plan& plan);
+
 }  // namespace penstock::planner

@@ -211,8 +211,17 @@ std::optional<LeastSplit> SplitFinder::least(const Family& family) {
   problem.budget = context_.budget.get();
   const auto least = least_memory(problem);
   if (!least) return std::nullopt;
-  return LeastSplit{least->bytes, split_of(family, states, least->partition),
+  LeastSplit result{least->bytes, split_of(family, states, least->partition),
                     needs_of(family, micro_batches, states, least->partition), space_.complete()};
+  // What passes need while they run is no part of the search, so another split may need less.
+  for (size_t k = 0; k < result.stage_bytes.size(); ++k) {
+    const int64_t working = working_bytes(context_, result.split.stages[k]);
+    if (working == 0) continue;
+    result.stage_bytes[k] = saturating_add(result.stage_bytes[k], working);
+    result.bytes = std::max(result.bytes, result.stage_bytes[k]);
+    result.proven = false;
+  }
+  return result;
 }
 
 // A flushed pipeline holds the micro-batches of one step at most, so a shorter step needs less.

@@ -113,7 +113,8 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
                       .backward_weight_ns = backward_weight_ns(cost, known),
                       .accumulate_ns = cost.accumulate_ns,
                       .short_weight_bytes = cost.short_weight_bytes,
-                      .constant_bytes = cost.constant_bytes});
+                      .constant_bytes = cost.constant_bytes,
+                      .working_bytes = cost.working_bytes});
   }
   return layers;
 }

@@ -77,6 +77,7 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan&
   int64_t all = 0;      // everything that a step keeps
   int64_t remade = 0;   // what R makes, where it does not wait for W
   int64_t keep = 0;     // plan::Stage::keep of all its stages
+  int64_t working = 0;  // of the pass that needs most
   for (const size_t s : stages) {
     const StageMemory& memory = memories[s];
     keep = plan::stricter_keep(keep, plan.stages[s].keep);
@@ -84,6 +85,7 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan&
         bytes, model.fixed_bytes(
                    memory, {.gradient_sets = model.gradient_sets(static_cast<int>(copies.replicas)),
                             .state_parts = plan.stages[s].state_parts()}));
+    working = std::max(working, memory.working_bytes);
     int64_t kept = memory.sums.stash_bytes;
     if (memory.recompute && splits_backward) kept = saturating_add(kept, memory.input_bytes);
     if (memory.recompute && !splits_backward) {
@@ -99,7 +101,8 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan&
                                            .micro_batches = copies.micro_batches,
                                            .keep = keep});
   const int64_t in_flight = saturating_mul(most_kept, largest);
-  return saturating_add(bytes, saturating_add(std::min(in_flight, all), remade));
+  return saturating_add(saturating_add(bytes, working),
+                        saturating_add(std::min(in_flight, all), remade));
 }
 
 void estimate_shared_memory(const MemoryModel& model, const std::vector<StageMemory>& memories,

@@ -67,6 +67,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.step_ns = segment.step_ns;
   stage.weight_bytes = sums.weight_bytes;
   stage.stash_bytes = sums.stash_bytes;
+  stage.working_bytes = working_bytes(context, split.stages[index]);
   const bool moves = split.offload.empty() ? context.offload == Choice::Always
                                            : static_cast<bool>(split.offload[index]);
   const int64_t host_speed = moves ? host_bytes_per_s(context, split, index) : 0;

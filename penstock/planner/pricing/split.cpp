@@ -154,11 +154,23 @@ int64_t gradient_groups(const Context& context, const Split& split) {
   return common < least ? round_up(least, common) : common;
 }
 
+int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers) {
+  int64_t most = 0;
+  int64_t freed = 0;
+  for (size_t i = layers.size(); i-- > 0;) {
+    const PlannedLayer& layer = context.layers[layers[i].index()];
+    most = std::max(most, layer.working_bytes - freed);
+    freed = saturating_add(freed, layer.stash_bytes);
+  }
+  return most;
+}
+
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
                          int64_t input_bytes, int64_t output_bytes, bool recompute) {
   StageMemory memory{
       .sums = {}, .input_bytes = input_bytes, .output_bytes = output_bytes, .recompute = recompute};
   for (const LayerId id : layers) memory.sums.add(context.layers[id.index()]);
+  memory.working_bytes = working_bytes(context, layers);
   return memory;
 }
 

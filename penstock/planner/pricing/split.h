@@ -65,6 +65,10 @@ MemoryModel memory_model(const Context& context, plan::Strategy strategy, plan::
 /// one per replica of each stage.
 int64_t gradient_groups(const Context& context, const Split& split);
 
+/// What the backward pass of these layers, in topological order, needs at its most beyond what is
+/// saved for it: the pass goes from the last layer to the first and frees what each has saved.
+int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers);
+
 /// What a stage keeps that holds these layers, between boundaries crossed by this many bytes.
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
                          int64_t input_bytes, int64_t output_bytes, bool recompute);
