@@ -53,6 +53,8 @@ class MeshJob : public Job {
              .other_hosts = job.local_ranks < job.ranks,
              .patience = options.patience,
              .silence = options.silence,
+             // One rank of each machine says it.
+             .reason = job.local_rank == 0 ? job.reason : "",
              .failure_pipe = job.failure_pipe,
              .stop = options.stop,
              .same_host_memory = runtime::fabric_row(options.fabric).same_host_memory}))) {

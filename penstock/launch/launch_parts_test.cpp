@@ -189,7 +189,7 @@ TEST(FreePort, NoticesAListener) {
 }
 
 TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
-  setenv("PENSTOCK_PORT", "1", 1);
+  setenv("PENSTOCK_LISTEN", "1", 1);
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
   JobEnvironment expected;
   expected.rank = 6;
@@ -204,7 +204,7 @@ TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
   expected.failure_pipe = 5;
   expected.launcher = "penstock launch";
   const std::vector<std::string> variables = rank_environment(expected);
-  unsetenv("PENSTOCK_PORT");
+  unsetenv("PENSTOCK_LISTEN");
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   EXPECT_THAT(variables, Contains(StartsWith("PATH=")));
   const auto job = job_environment([&](const char* name) -> const char* {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <asio/connect.hpp>
 #include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
 #include <functional>
 #include <optional>
@@ -309,6 +310,26 @@ std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& op
   return sockets;
 }
 
+/// While it lives, running `io` for a few seconds says once why this process waits for others.
+class ReasonOfWaiting {
+ public:
+  ReasonOfWaiting(asio::io_context& io, const MeshOptions& options) : timer_(io) {
+    if (options.reason.empty()) return;
+    timer_.expires_after(options.reason_after);
+    timer_.async_wait([&options](const asio::error_code& ended) {
+      if (!ended)
+        log_warning(
+            fmt::format("this process waits for the other ranks of a job, for up to {:g} s: it is "
+                        "rank {} of {} by {}; without them, unset these variables",
+                        std::chrono::duration<double>(options.patience).count(), options.rank,
+                        options.ranks, options.reason));
+    });
+  }
+
+ private:
+  asio::steady_timer timer_;
+};
+
 /// While it lives, running `io` throws TransportError once the pipe's other end is closed.
 class FailureWatch {
  public:
@@ -339,6 +360,7 @@ class FailureWatch {
 std::vector<tcp::socket> meet(asio::io_context& io, const MeshOptions& options) {
   const Waiting waiting(io, Clock::now() + options.patience, options.stop);
   const FailureWatch watch(io, options.failure_pipe);
+  const ReasonOfWaiting reason(io, options);
   return options.rank == 0 ? receive_all(waiting, options) : go_to_all(waiting, options);
 }
 
