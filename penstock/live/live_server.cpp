@@ -42,18 +42,25 @@ struct HeaderValues {
   std::optional<std::string_view> value;
   int count = 0;
 };
-MHD_Result collect_header(void* values_pointer, MHD_ValueKind, const char* name,
-                          const char* value) {
+MHD_Result collect_header(void* values_pointer, MHD_ValueKind, const char* name, size_t,
+                          const char* value, size_t size) {
   auto& values = *static_cast<HeaderValues*>(values_pointer);
   if (strcasecmp(name, values.name) != 0) return MHD_YES;
-  values.value = view_of(value);
+  // With the zero bytes that it may have: they end no host's name.
+  values.value = value ? std::string_view(value, size) : std::string_view();
   ++values.count;
   return MHD_YES;
 }
 std::string_view single_header(MHD_Connection* connection, const char* name) {
   HeaderValues values{.name = name, .value = {}};
-  MHD_get_connection_values(connection, MHD_HEADER_KIND, collect_header, &values);
+  MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect_header, &values);
   return values.count == 1 ? *values.value : std::string_view();
+}
+
+/// A zero byte would end a path early: one that has it written as %00 stays as it is.
+size_t unescape_path(void*, MHD_Connection*, char* text) {
+  const bool has_zero = std::string_view(text).find("%00") != std::string_view::npos;
+  return has_zero ? std::strlen(text) : MHD_http_unescape(text);
 }
 
 void free_body(void* body) { std::unique_ptr<std::string>(static_cast<std::string*>(body)); }
@@ -135,7 +142,8 @@ LiveServer::Impl::Impl(const LiveSource& shown, const LiveServerOptions& options
       MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, nullptr, nullptr, on_request, this,
       MHD_OPTION_LISTEN_SOCKET, socket.fd(), MHD_OPTION_CONNECTION_LIMIT, kMostConnections,
       MHD_OPTION_CONNECTION_TIMEOUT, kIdleTimeoutS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      kConnectionMemoryBytes, MHD_OPTION_NOTIFY_CONNECTION, on_connection, this, MHD_OPTION_END);
+      kConnectionMemoryBytes, MHD_OPTION_UNESCAPE_CALLBACK, unescape_path, nullptr,
+      MHD_OPTION_NOTIFY_CONNECTION, on_connection, this, MHD_OPTION_END);
   if (!daemon) throw RuntimeError("the system gave no thread or memory to serve the page");
   socket.release();  // the daemon closes it
 }
