@@ -42,18 +42,17 @@ struct HeaderValues {
   std::optional<std::string_view> value;
   int count = 0;
 };
-MHD_Result collect_header(void* values_pointer, MHD_ValueKind, const char* name, size_t,
-                          const char* value, size_t size) {
+MHD_Result collect_header(void* values_pointer, MHD_ValueKind, const char* name,
+                          const char* value) {
   auto& values = *static_cast<HeaderValues*>(values_pointer);
   if (strcasecmp(name, values.name) != 0) return MHD_YES;
-  // With the zero bytes that it may have: they end no host's name.
-  values.value = value ? std::string_view(value, size) : std::string_view();
+  values.value = view_of(value);
   ++values.count;
   return MHD_YES;
 }
 std::string_view single_header(MHD_Connection* connection, const char* name) {
   HeaderValues values{.name = name, .value = {}};
-  MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect_header, &values);
+  MHD_get_connection_values(connection, MHD_HEADER_KIND, collect_header, &values);
   return values.count == 1 ? *values.value : std::string_view();
 }
 

@@ -72,7 +72,7 @@ until_started first
 refused "both.json' is what another run is to write (process $pid on " train $small \
   --strategy serial --history both.json
 refused "another run is saving into 'first'" \
-  train $small --strategy serial --checkpoint first --resume
+  train $small --strategy serial --epochs 1000000 --checkpoint first --resume
 kill -TERM $pid
 wait $pid
 code=$?
