@@ -36,6 +36,8 @@
 #include "penstock/util/files/files.h"
 #include "penstock/util/process/freed_memory.h"
 #include "python/interpreter.h"
+#include "python/keywords.h"
+#include "python/of_this_process.h"
 #include "python/tensor_memory.h"
 
 namespace py = pybind11;
@@ -43,48 +45,6 @@ namespace py = pybind11;
 namespace penstock::python {
 
 namespace {
-
-/// Options come as keywords; each must be known.
-template <class T>
-void take(py::dict& options, const char* name, T& value) {
-  if (!options.contains(name)) return;
-  value = options[name].cast<T>();
-  PyDict_DelItemString(options.ptr(), name);
-}
-
-void refuse_rest(const py::dict& options) {
-  for (const auto& item : options)
-    throw ConfigError(fmt::format("unknown option '{}'", item.first.cast<std::string>()));
-}
-
-/// The value of one keyword, into its place.
-void take_value(const options::Slot& slot, const py::handle& value) {
-  std::visit(
-      [&value](auto place) {
-        using Place = decltype(place);
-        if constexpr (std::is_same_v<Place, options::Named>) {
-          place.set(value.cast<std::string>());
-        } else if constexpr (std::is_same_v<Place, options::Off>) {
-          *place.value = !value.cast<bool>();
-        } else {
-          *place = value.cast<std::remove_pointer_t<Place>>();
-        }
-      },
-      slot);
-}
-
-/// The keywords that are rows of penstock/options. None, and the empty word: not chosen.
-void take_rows(py::dict& options, options::TrainRequest& request) {
-  for (const options::Row& row : options::train_rows()) {
-    const std::string keyword(row.keyword);
-    if (keyword.empty() || !options.contains(keyword)) continue;
-    const py::object value = options[keyword.c_str()];
-    const bool chosen =
-        !value.is_none() && !(py::isinstance<py::str>(value) && value.cast<std::string>().empty());
-    if (chosen) take_value(row.slot(request), value);
-    PyDict_DelItemString(options.ptr(), keyword.c_str());
-  }
-}
 
 using Group = std::tuple<std::vector<std::string>, double, double>;
 
@@ -186,7 +146,7 @@ class PythonJob {
   }
 
  private:
-  std::unique_ptr<job::Job> job_;
+  OfThisProcess<job::Job> job_;
 };
 
 /// One model as it was exported.
@@ -434,12 +394,12 @@ class PythonSession {
  private:
   std::shared_ptr<ProgramModel> model_;  ///< outlives the session
   std::shared_ptr<PythonJob> job_;       ///< so do these two; null: this process alone
-  std::unique_ptr<runtime::World> world_;
+  OfThisProcess<runtime::World> world_;
   std::atomic<bool> stop_{false};
   int64_t ignore_index_ = -100;
   bool drop_last_ = false;
   plan::Plan plan_;
-  std::unique_ptr<train::Session> session_;
+  OfThisProcess<train::Session> session_;
 };
 
 /// The rows of penstock/options: name, keyword (empty: none, and why), help.

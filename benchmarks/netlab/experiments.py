@@ -141,7 +141,7 @@ class Bench:
         before = lab.counters()
         if launcher == "mpirun":
             ranks = [lab.start_mpirun(hosts, command, {
-                "MASTER_ADDR": lab.address(hosts[0]), "PENSTOCK_PORT": self.port, **(env or {})
+                "MASTER_ADDR": lab.address(hosts[0]), "PENSTOCK_LISTEN": self.port, **(env or {})
             })]
         else:
             ranks = lab.start_ranks(hosts, command, self.port, env)

@@ -1,5 +1,7 @@
 #include "penstock/job/auto_plan_together.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -26,8 +28,9 @@ plan::Plan auto_plan_together(Job& job, const model::Model& model, AutoPlanReque
   if (!job.is_first()) request.listener = {};
   const int training = job.ranks() - job.servers();
   request.local_workers = std::max(1, request.workers / training);
-  const probe::JobLinks links =
-      job.measure_links(kLinkTime, request.local_workers * request.threads_per_worker);
+  request.listener.tell(fmt::format("measuring what joins the {} ranks\n", job.ranks()));
+  const probe::JobLinks links = job.measure_links(
+      kLinkTime, request.local_workers * request.threads_per_worker, request.stop);
   request.listener.tell(probe::links_text(links) + '\n');
   std::vector<double> speeds;
   request.cluster = [&](int workers, int64_t copy_bandwidth_bytes_per_s) {

@@ -53,6 +53,8 @@ class MeshJob : public Job {
              .other_hosts = job.local_ranks < job.ranks,
              .patience = options.patience,
              .silence = options.silence,
+             // One rank of each machine says it.
+             .reason = job.local_rank == 0 ? job.reason : "",
              .failure_pipe = job.failure_pipe,
              .stop = options.stop,
              .same_host_memory = runtime::fabric_row(options.fabric).same_host_memory}))) {
@@ -95,7 +97,8 @@ class MeshJob : public Job {
     return probe::numbered(together([] { return net::host_id(); }));
   }
 
-  probe::JobLinks measure_links(std::chrono::milliseconds budget, int threads) override;
+  probe::JobLinks measure_links(std::chrono::milliseconds budget, int threads,
+                                const std::atomic<bool>* stop) override;
 
   std::unique_ptr<runtime::World> make_world(int workers, bool may_idle) override {
     const int training = ranks() - servers_;
@@ -130,7 +133,15 @@ class MeshJob : public Job {
   }
   /// Of this rank, but for its host; `training`: the hosts of the ranks that train.
   probe::RankLinks own_links(const std::vector<int>& training, std::chrono::milliseconds budget,
-                             int threads);
+                             int threads, const std::atomic<bool>* stop);
+  /// On all ranks, whether a link of one of them is too slow for the exchanges that show what sums
+  /// take from computing: they would take minutes, and computing never waits for sums there.
+  bool is_slow(const probe::MeasuredLink& link) {
+    constexpr int64_t kSlow = 4'000'000;
+    const std::vector<std::string> all =
+        together([&] { return link.bytes_per_s > 0 && link.bytes_per_s < kSlow ? "slow" : ""; });
+    return std::find(all.begin(), all.end(), "slow") != all.end();
+  }
   runtime::Ranks rank_list() const { return {.world = talk_.get(), .deadline = kPlanning}; }
 
   int restart_;
@@ -141,12 +152,13 @@ class MeshJob : public Job {
 };
 
 probe::RankLinks MeshJob::own_links(const std::vector<int>& training,
-                                    std::chrono::milliseconds budget, int threads) {
+                                    std::chrono::milliseconds budget, int threads,
+                                    const std::atomic<bool>* stop) {
   const bool trains = rank() < std::ssize(training);
   const auto peers_in = [&](const auto& ring_of) {
     probe::LinkRing ring;
     if (trains) ring = ring_of(training, rank());
-    probe::LinkPeers peers;
+    probe::LinkPeers peers{.to = {}, .from = {}, .stop = stop};
     if (ring.to >= 0) peers.to = ring.to;
     if (ring.from >= 0) peers.from = ring.from;
     return peers;
@@ -170,15 +182,18 @@ probe::RankLinks MeshJob::own_links(const std::vector<int>& training,
   own.in_host = measure(probe::ring_in_host);
   own.between = measure(probe::ring_between_hosts);
   const auto num_hosts = 1 + *std::max_element(training.begin(), training.end());
-  if (std::ssize(training) > num_hosts) own.in_host_loss = measure_loss(probe::ring_in_host);
-  if (num_hosts > 1) own.between_loss = measure_loss(probe::ring_across_hosts);
+  if (std::ssize(training) > num_hosts && !is_slow(own.in_host))
+    own.in_host_loss = measure_loss(probe::ring_in_host);
+  if (num_hosts > 1 && !is_slow(own.between))
+    own.between_loss = measure_loss(probe::ring_across_hosts);
   return own;
 }
 
-probe::JobLinks MeshJob::measure_links(std::chrono::milliseconds budget, int threads) {
+probe::JobLinks MeshJob::measure_links(std::chrono::milliseconds budget, int threads,
+                                       const std::atomic<bool>* stop) {
   std::vector<int> training = hosts();
   training.resize(training.size() - static_cast<size_t>(servers_));
-  const probe::RankLinks own = own_links(training, budget, threads);
+  const probe::RankLinks own = own_links(training, budget, threads, stop);
   net::WireWriter out;
   out.put(own);
   const std::string message = out.take();

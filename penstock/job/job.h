@@ -70,8 +70,11 @@ class Job {
   /// Of every rank, the number of its host: from 0, in the order of the ranks.
   virtual std::vector<int> hosts() = 0;
   /// Measures the links between the ranks: for about `budget` each within hosts and between them,
-  /// and for 0.2 s each what sums take from `threads` threads that compute on every rank.
-  virtual probe::JobLinks measure_links(std::chrono::milliseconds budget, int threads) = 0;
+  /// and for 0.2 s each what sums take from `threads` threads that compute on every rank; not on
+  /// links below 4 MB/s, where that does not count. `stop`, which may be null, ends it early.
+  /// Throws as probe::measure_link().
+  virtual probe::JobLinks measure_links(std::chrono::milliseconds budget, int threads,
+                                        const std::atomic<bool>* stop) = 0;
   /// How many of the ranks, the last ones, only add gradients.
   virtual int servers() const = 0;
   /// The workers dealt to the ranks in blocks, servers left out. Throws ConfigError when there are

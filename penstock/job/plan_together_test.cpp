@@ -30,7 +30,9 @@ class TableJob : public Job {
   int restart() const override { return 0; }
   int servers() const override { return servers_; }
   std::vector<int> hosts() override { return hosts_; }
-  probe::JobLinks measure_links(std::chrono::milliseconds, int) override { return {}; }
+  probe::JobLinks measure_links(std::chrono::milliseconds, int, const std::atomic<bool>*) override {
+    return {};
+  }
   void check_same(const std::string&, const std::string&) override {}
   std::unique_ptr<runtime::World> make_world(int, bool) override {
     throw InternalError("no world here");

@@ -20,6 +20,7 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/data_formats.h"
+#include "penstock/train/data/some_target.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -95,6 +96,13 @@ std::vector<std::pair<std::string, std::string>> comparable(const options::Train
   return values;
 }
 
+/// Of the whole training.
+int64_t steps_of(const train::TrainOptions& options, int64_t samples) {
+  const int64_t all =
+      saturating_mul(options.epochs, train::mini_batches_per_epoch(samples, options));
+  return options.max_steps > 0 ? std::min(all, options.max_steps) : all;
+}
+
 /// Makes a PreparedRun, part by part.
 class Preparation {
  public:
@@ -132,11 +140,13 @@ class Preparation {
       options::TrainRequest completed = request;
       completed.loss = model::loss_for(model, request.loss);
       train::DataSplit data = data_for(model, completed);
+      train::require_some_target(*data.train);
       run_.emplace(PreparedRun{.request = std::move(completed),
                                .model = std::move(model),
                                .data = std::move(data),
                                .world = nullptr,
                                .lock = nullptr,
+                               .output_locks = {},
                                .train = {},
                                .warnings = {}});
       return "";
@@ -157,7 +167,7 @@ class Preparation {
   }
 
   /// Whether nothing is left to train: rank 0 looks, and all ranks know or throw. If something is,
-  /// it takes the folder of the checkpoints for this run.
+  /// it takes the folder of the checkpoints and the files of the results for this run.
   bool begin() {
     // The rank of a job that has failed may still be ending.
     const std::chrono::seconds patience(restarts_of(run_->job) > 0 ? 10 : 0);
@@ -168,6 +178,11 @@ class Preparation {
       if (!folder.empty()) {
         run_->lock =
             std::make_unique<train::RunLock>(train::folder_of_checkpoints(folder), patience);
+      }
+      const options::OutputRequest& output = run_->request.output;
+      for (const std::string& file : {output.history, output.html, output.trace}) {
+        if (!file.empty())
+          run_->output_locks.push_back(std::make_unique<OutputLock>(file, patience));
       }
       return "";
     };
@@ -191,11 +206,13 @@ class Preparation {
     train.plan = std::move(found.plan);
     train.plan_request = std::move(found.plan_request);
     train.mini_batch_size = found.mini_batch_size;
+    const options::RunFacts facts{request, train.plan, run_->job != nullptr,
+                                  run_->data.train->size(),
+                                  steps_of(train, run_->data.train->size())};
+    warn(options::idle_options(facts, options_.given), will_train());
     request.plan.micro_batches =
         capped_micro_batches(request.plan.micro_batches, train.mini_batch_size, {});
     train.settings = kept_options(train::data_digest(*run_->data.train));
-    const options::RunFacts facts{request, train.plan, run_->job != nullptr};
-    warn(options::idle_options(facts, options_.given), will_train());
     warn(resume_warning(request, options_.given, train, run_->model), will_train());
   }
 
@@ -299,12 +316,8 @@ train::TrainResult train(const PreparedRun& run, const Watching& watching) {
 SerialOutcome check_against_serial(const PreparedRun& run, const Watching& watching) {
   train::TrainOptions options = watched(run, watching);
   // The learning rates are those of the whole training.
-  if (options.learning_rate_steps == 0) {
-    const int64_t whole = saturating_mul(
-        options.epochs, train::mini_batches_per_epoch(run.data.train->size(), options));
-    options.learning_rate_steps =
-        options.max_steps > 0 ? std::min(whole, options.max_steps) : whole;
-  }
+  if (options.learning_rate_steps == 0)
+    options.learning_rate_steps = steps_of(options, run.data.train->size());
   SerialOutcome outcome{.check = train::check_against_serial(run.model, run.data, options,
                                                              run.request.run.check_steps)};
   outcome.equal = outcome.check.equal();

@@ -26,6 +26,7 @@
 #include "penstock/train/data/load_data.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
+#include "penstock/util/files/output_lock.h"
 
 namespace penstock::job {
 
@@ -51,10 +52,11 @@ struct PreparedRun {
   train::DataSplit data;
   Job* job = nullptr;  ///< not owned; null: this process alone
   std::unique_ptr<runtime::World> world;
-  std::unique_ptr<train::RunLock> lock;  ///< of the checkpoint folder, on rank 0
-  train::TrainOptions train;             ///< with the plan; without an observer
-  bool is_finished = false;              ///< the checkpoint has all epochs or steps already
-  std::string warnings;                  ///< as the listener was told, a line each
+  std::unique_ptr<train::RunLock> lock;                   ///< of the checkpoint folder, on rank 0
+  std::vector<std::unique_ptr<OutputLock>> output_locks;  ///< of the files to be written, there
+  train::TrainOptions train;                              ///< with the plan; without an observer
+  bool is_finished = false;  ///< the checkpoint has all epochs or steps already
+  std::string warnings;      ///< as the listener was told, a line each
 
   bool is_first() const { return job == nullptr || job->is_first(); }
   int servers() const { return job == nullptr ? 0 : job->servers(); }

@@ -94,6 +94,21 @@ TEST(Prepare, ARunThatIsCompleteIsFinished) {
   EXPECT_TRUE(train(again, {}).losses.empty());
 }
 
+TEST(Prepare, ASecondRunOfTheSameOutputsIsRefused) {
+  const Folder folder;
+  for (const auto member : {&options::OutputRequest::history, &options::OutputRequest::html,
+                            &options::OutputRequest::trace}) {
+    options::TrainRequest request = small_request();
+    request.output.*member = folder.path / "result";
+    const PreparedRun run = prepare(request, nullptr, {});
+    EXPECT_THROW(prepare(request, nullptr, {}), ConfigError);
+  }
+  options::TrainRequest request = small_request();
+  request.run.checkpoint = folder.path / "checkpoints";
+  const PreparedRun run = prepare(request, nullptr, {});
+  EXPECT_THROW(prepare(request, nullptr, {}), ConfigError);
+}
+
 TEST(Prepare, AStoppedRunNeedsNoPlan) {
   const std::atomic<bool> stop{true};
   const PreparedRun run = prepare(small_request(), nullptr, {.stop = &stop});

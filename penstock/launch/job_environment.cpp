@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
-#include "penstock/launch/slurm_lists.h"
+#include "penstock/launch/environment_variables.h"
+#include "penstock/launch/launchers.h"
+#include "penstock/launch/slurm_step.h"
 #include "penstock/launch/whole_number.h"
 #include "penstock/util/error.h"
-#include "penstock/util/text/quoted.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::launch {
 
@@ -18,237 +19,130 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kMostPort = 65535;
 constexpr int64_t kMostRestarts = 1'000'000;
-constexpr size_t kMostAddressBytes = 253;
 /// As many as a rank's hello holds (net/hello.cpp).
 constexpr size_t kMostTokenBytes = 64;
-// From here up a SLURM_STEP_ID is no step of srun's but the batch script, an interactive shell or
-// whatever else Slurm starts by itself.
-constexpr int64_t kFirstSpecialStep = 0xffff'fff0;
 
-/// The variables, with errors that name them.
-class Variables {
- public:
-  explicit Variables(const Variable& variable) : variable_(variable) {}
+void read_ranks(const Variables& variables, const Launcher& row, JobEnvironment& job) {
+  if (row.ranks == nullptr)
+    throw ConfigError(fmt::format(
+        "environment variable {}={}: {} has started this process and does not say how many there "
+        "are; give each RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset {} for a process "
+        "alone",
+        row.rank, printable(variables.text(row.rank)), row.name, row.rank));
+  job.ranks = static_cast<int>(variables.number(row.ranks, 1, kMaxJobRanks));
+  job.rank = static_cast<int>(variables.index(row.rank, row.ranks, job.ranks));
+}
 
-  bool has(const char* name) const { return variable_(name) != nullptr; }
-
-  std::string text(const char* name) const {
-    const char* value = variable_(name);
-    return value == nullptr ? "" : value;
+void read_local_ranks(const Variables& variables, const Launcher& row, JobEnvironment& job) {
+  std::string_view count = "tasks on this machine";
+  if (row.count_local != nullptr) {
+    job.local_ranks = row.count_local(variables, job.ranks);
+  } else if (row.machines != nullptr) {
+    const int64_t machines = variables.number(row.machines, 1, kMaxJobRanks);
+    job.local_ranks = static_cast<int>((job.ranks + machines - 1) / machines);
+  } else if (variables.has(row.local_ranks) || variables.has(row.local_rank) ||
+             (row.local_ranks != nullptr && !row.brings_address)) {
+    count = row.local_ranks;
+    job.local_ranks = static_cast<int>(variables.number(row.local_ranks, 1, job.ranks));
+  } else {
+    return;  // one per machine, for all that is known
   }
+  job.local_rank = static_cast<int>(variables.index(row.local_rank, count, job.local_ranks));
+}
 
-  /// The number; an error if the variable is missing or its value not in least .. most.
-  int64_t number(const char* name, int64_t least, int64_t most) const {
-    return number(name, least, most, fmt::format("a whole number from {} to {}", least, most));
-  }
+std::string address(const Variables& variables, const Launcher& row, const JobEnvironment& job,
+                    const std::string& left_over) {
+  if (variables.has(row.address)) return variables.address(row.address);
+  if (row.brings_address && job.ranks > 1)
+    variables.missing(row.address, "expected the name or address of rank 0's machine" + left_over);
+  if (job.local_ranks == job.ranks) return kLoopback;
+  if (row.find_address != nullptr) return row.find_address(variables);
+  const std::string where =
+      row.local_rank == nullptr
+          ? fmt::format("{} does not say which ranks are on this machine", row.name)
+          : fmt::format("{} put {} of the {} ranks on this machine", row.name, job.local_ranks,
+                        job.ranks);
+  variables.missing(row.address,
+                    fmt::format("{}, and the others need the address of rank 0: start it with {}",
+                                where, row.passes));
+}
 
-  /// A number below the value of the variable `count`.
-  int64_t index(const char* name, const char* count, int64_t of) const {
-    return number(name, 0, of - 1,
-                  fmt::format("a whole number from 0 to {} ({}={})", of - 1, count, of));
-  }
-
-  [[noreturn]] void missing(const char* name, std::string_view because) const {
-    throw ConfigError(fmt::format("environment variable {} is missing: {}", name, because));
-  }
-
- private:
-  int64_t number(const char* name, int64_t least, int64_t most, const std::string& expected) const {
-    if (!has(name)) missing(name, "expected " + expected);
-    const std::string found = text(name);
-    const auto value = whole_number(found);
-    if (!value || *value < least || *value > most)
-      throw ConfigError(fmt::format("environment variable {}: expected {}, found {}", name,
-                                    expected, in_quotes(found)));
-    return *value;
-  }
-
-  const Variable& variable_;
-};
-
-/// `found`, the value of the variable `name`, if it may be a machine's name or address.
-std::string checked_address(const char* name, std::string found) {
-  const bool printable = std::all_of(found.begin(), found.end(), [](char c) {
-    return c > ' ' && c <= '~';  // no space
-  });
-  if (found.empty() || found.size() > kMostAddressBytes || !printable)
+/// PENSTOCK_LISTEN, or the launcher's, or the default.
+int port(const Variables& variables, const Launcher& row, const JobEnvironment& job,
+         const std::string& left_over) {
+  if (variables.has("PENSTOCK_PORT") && !variables.is_of_service("PENSTOCK_PORT"))
     throw ConfigError(
-        fmt::format("environment variable {}: expected the name or address of rank 0's machine, "
-                    "found {}",
-                    name, in_quotes(found)));
-  return found;
-}
-
-std::string address(const Variables& variables) {
-  return checked_address("MASTER_ADDR", variables.text("MASTER_ADDR"));
-}
-
-/// PENSTOCK_PORT, or MASTER_PORT, or the default.
-int port(const Variables& variables) {
-  for (const char* name : {"PENSTOCK_PORT", "MASTER_PORT"}) {
-    if (variables.has(name)) return static_cast<int>(variables.number(name, 1, kMostPort));
-  }
-  return kDefaultPort;
-}
-
-/// `rank` of `ranks`, `local_rank` of `local_ranks` by the variables of these names.
-void read_ranks(const Variables& variables, JobEnvironment& job, const char* rank,
-                const char* ranks) {
-  job.ranks = static_cast<int>(variables.number(ranks, 1, kMaxJobRanks));
-  job.rank = static_cast<int>(variables.index(rank, ranks, job.ranks));
-}
-
-void read_local_ranks(const Variables& variables, JobEnvironment& job, const char* rank,
-                      const char* ranks) {
-  job.local_ranks = static_cast<int>(variables.number(ranks, 1, job.ranks));
-  job.local_rank = static_cast<int>(variables.index(rank, ranks, job.local_ranks));
-}
-
-/// The port for `penstock launch` and torchrun, which bring a MASTER_PORT.
-int port_beside_agent(const Variables& variables) {
-  const bool agent_listens = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  if (variables.has("PENSTOCK_PORT") || !agent_listens || !variables.has("MASTER_PORT"))
-    return port(variables);
+        "environment variable PENSTOCK_PORT: the port has the name PENSTOCK_LISTEN, because "
+        "Kubernetes sets PENSTOCK_PORT for a Service that is called penstock");
+  if (variables.has("PENSTOCK_LISTEN"))
+    return static_cast<int>(variables.number("PENSTOCK_LISTEN", 1, kMostPort));
+  const bool is_there = variables.has(row.port);
+  if (row.brings_address && job.ranks > 1 && !is_there)
+    variables.missing(row.port, "expected the port on which rank 0 is to listen" + left_over);
+  if (!is_there || (!row.brings_address && variables.is_of_service(row.port))) return kDefaultPort;
   // torchrun's own store listens on MASTER_PORT itself; the next one must be a port, too.
-  return 1 + static_cast<int>(variables.number("MASTER_PORT", 1, kMostPort - 1));
+  const int beside =
+      row.brings_address && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True" ? 1 : 0;
+  return beside + static_cast<int>(variables.number(row.port, 1, kMostPort - beside));
 }
 
 void read_restart(const Variables& variables, JobEnvironment& job, const char* name) {
   if (variables.has(name)) job.restart = static_cast<int>(variables.number(name, 0, kMostRestarts));
 }
 
-/// Whether another launcher's variables of these names, for several ranks, say otherwise; the
-/// warning, or nothing.
-std::string contradiction(const Variables& variables, const JobEnvironment& job, const char* rank,
-                          const char* ranks, const char* launcher) {
-  const auto its_rank = whole_number(variables.text(rank));
-  const auto its_ranks = whole_number(variables.text(ranks));
+/// Whether another launcher's variables, for several ranks, say otherwise; the warning, or nothing.
+std::string contradiction(const Variables& variables, const JobEnvironment& job,
+                          const Launcher& row, const Launcher& other) {
+  const auto its_rank = whole_number(variables.text(other.rank));
+  const auto its_ranks = whole_number(variables.text(other.ranks));
   if (!its_rank || !its_ranks || *its_ranks < 2) return {};
   if (*its_rank == job.rank && *its_ranks == job.ranks) return {};
   return fmt::format(
-      "RANK={} and WORLD_SIZE={} make this process rank {} of {}; {}={} and {}={} of {} say "
-      "otherwise and are ignored: unset those that are not this job's",
-      job.rank, job.ranks, job.rank, job.ranks, rank, *its_rank, ranks, *its_ranks, launcher);
+      "{} make this process rank {} of {}; {} of {} say otherwise and are ignored: unset those "
+      "that are not this job's",
+      told_by(row, variables), job.rank, job.ranks, told_by(other, variables), other.name);
 }
 
-std::string doubt_about(const Variables& variables, const JobEnvironment& job) {
-  // Those are set for each rank anew; what stands beside them started their launcher.
-  if (variables.has("PENSTOCK_RESTART") || variables.has("TORCHELASTIC_RUN_ID")) return {};
-  std::string doubt =
-      contradiction(variables, job, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun");
-  const auto step = whole_number(variables.text("SLURM_STEP_ID"));
-  if (doubt.empty() && step && *step < kFirstSpecialStep)
-    doubt = contradiction(variables, job, "SLURM_PROCID", "SLURM_NTASKS", "srun");
-  return doubt;
+/// What stands beside a launcher that marks its ranks has started it. A batch system starts one
+/// process of another launcher per machine.
+std::string doubt_about(const Variables& variables, const JobEnvironment& job,
+                        const Launcher& row) {
+  if (row.level == Level::Marked) return {};
+  for (const Launcher& other : launchers()) {
+    const bool has_started = other.level == Level::BatchSystem && row.level != Level::Operator;
+    if (other.rank == row.rank || has_started || !applies(other, variables)) continue;
+    if (std::string doubt = contradiction(variables, job, row, other); !doubt.empty()) return doubt;
+  }
+  return row.doubt == nullptr ? std::string() : row.doubt(variables);
 }
 
-JobEnvironment from_torchrun(const Variables& variables) {
+/// Why this process takes itself for a rank, where that may be a mistake.
+std::string reason_of(const Variables& variables, const Launcher& row) {
+  if (row.level == Level::Marked) return {};
+  const bool in_shell = row.find_address == slurm_address && variables.has("SLURM_PTY_PORT");
+  return fmt::format("{} of {}{}", told_by(row, variables), row.name,
+                     in_shell ? ", which a shell that it has started has, too" : "");
+}
+
+JobEnvironment from_row(const Variables& variables, const Launcher& row) {
   JobEnvironment job;
-  const bool ours = variables.has("PENSTOCK_RESTART") && !variables.has("TORCHELASTIC_RUN_ID");
-  job.launcher = ours ? "penstock launch" : "torchrun";
-  read_ranks(variables, job, "RANK", "WORLD_SIZE");
-  if (variables.has("LOCAL_RANK") || variables.has("LOCAL_WORLD_SIZE"))
-    read_local_ranks(variables, job, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
-  job.doubt = doubt_about(variables, job);
+  job.launcher = row.name;
+  read_ranks(variables, row, job);
+  read_local_ranks(variables, row, job);
+  job.doubt = doubt_about(variables, job, row);
+  job.reason = reason_of(variables, row);
   const std::string left_over = job.doubt.empty() ? "" : "; " + job.doubt;
-  if (variables.has("MASTER_ADDR") || job.ranks > 1) {
-    if (!variables.has("MASTER_ADDR"))
-      variables.missing("MASTER_ADDR",
-                        "expected the name or address of rank 0's machine" + left_over);
-    job.address = address(variables);
-  } else {
-    job.address = kLoopback;
-  }
-  if (job.ranks > 1 && !variables.has("MASTER_PORT") && !variables.has("PENSTOCK_PORT"))
-    variables.missing("MASTER_PORT", "expected the port on which rank 0 is to listen" + left_over);
-  job.port = port_beside_agent(variables);
-  read_restart(variables, job, "TORCHELASTIC_RESTART_COUNT");
-  return job;
-}
-
-JobEnvironment from_mpirun(const Variables& variables) {
-  JobEnvironment job;
-  job.launcher = "mpirun";
-  read_ranks(variables, job, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  read_local_ranks(variables, job, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (variables.has("MASTER_ADDR")) {
-    job.address = address(variables);
-  } else if (job.local_ranks == job.ranks) {
-    job.address = kLoopback;
-  } else {
-    variables.missing("MASTER_ADDR",
-                      fmt::format("mpirun put {} of the {} ranks on this machine, and the others "
-                                  "need the address of rank 0: start it with -x MASTER_ADDR=...",
-                                  job.local_ranks, job.ranks));
-  }
-  job.port = port(variables);
-  return job;
-}
-
-/// Ranks on this machine.
-int slurm_local_ranks(const Variables& variables, int ranks) {
-  constexpr const char* kList = "SLURM_STEP_TASKS_PER_NODE";
-  constexpr const char* kNodes = "SLURM_STEP_NUM_NODES";
-  if (!variables.has(kList)) {
-    if (!variables.has(kNodes) || variables.number(kNodes, 1, kMaxJobRanks) == 1) return ranks;
-    variables.missing(kList, "expected how many tasks each machine has, such as '2(x3),1'");
-  }
-  const std::string list = variables.text(kList);
-  const int64_t node =
-      variables.has("SLURM_NODEID") ? variables.number("SLURM_NODEID", 0, kMaxJobRanks) : 0;
-  const auto tasks = tasks_on_node(list, node);
-  if (!tasks || *tasks < 1 || *tasks > ranks)
-    throw ConfigError(fmt::format(
-        "environment variable {}: expected how many of the {} tasks each machine has, such as "
-        "'2(x3),1', with machine {} among them (SLURM_NODEID), found {}",
-        kList, ranks, node, in_quotes(list)));
-  return static_cast<int>(*tasks);
-}
-
-std::string slurm_address(const Variables& variables, const JobEnvironment& job) {
-  if (variables.has("MASTER_ADDR")) return address(variables);
-  if (job.local_ranks == job.ranks) return kLoopback;
-  // Task 0 runs on the first machine of the step. SLURM_LAUNCH_NODE_IPADDR is where srun was
-  // called, often a login node, so it comes last.
-  if (variables.has("SLURM_STEP_NODELIST")) {
-    const std::string list = variables.text("SLURM_STEP_NODELIST");
-    if (const auto host = first_host(list)) return checked_address("SLURM_STEP_NODELIST", *host);
-    throw ConfigError(
-        fmt::format("environment variable SLURM_STEP_NODELIST: expected machines "
-                    "such as 'node[01-04],gpu7', found {}; MASTER_ADDR overrides it",
-                    in_quotes(list)));
-  }
-  constexpr const char* kLaunchNode = "SLURM_LAUNCH_NODE_IPADDR";
-  if (variables.has(kLaunchNode)) return checked_address(kLaunchNode, variables.text(kLaunchNode));
-  variables.missing("MASTER_ADDR", "expected the name or address of rank 0's machine");
-}
-
-/// Whether srun started this process as one of several. A batch script has the variables of its
-/// allocation but is no task of a step, and Slurm gives what it starts by itself special steps.
-bool is_slurm_task(const Variables& variables) {
-  const auto tasks = whole_number(variables.text("SLURM_NTASKS"));
-  const bool several = variables.has("SLURM_NTASKS") && tasks != 0 && tasks != 1;
-  if (!several || !variables.has("SLURM_STEP_ID")) return false;
-  return variables.number("SLURM_STEP_ID", 0, INT64_MAX) < kFirstSpecialStep;
-}
-
-JobEnvironment from_srun(const Variables& variables) {
-  JobEnvironment job;
-  job.launcher = "srun";
-  read_ranks(variables, job, "SLURM_PROCID", "SLURM_NTASKS");
-  job.local_ranks = slurm_local_ranks(variables, job.ranks);
-  job.local_rank =
-      static_cast<int>(variables.index("SLURM_LOCALID", "tasks on this machine", job.local_ranks));
-  job.address = slurm_address(variables, job);
-  job.port = port(variables);
+  job.address = address(variables, row, job, left_over);
+  job.port = port(variables, row, job, left_over);
+  if (row.level == Level::Marked || row.level == Level::Operator)
+    read_restart(variables, job, "TORCHELASTIC_RESTART_COUNT");
   return job;
 }
 
 std::optional<JobEnvironment> from_launcher(const Variables& variables) {
-  if (variables.has("RANK") || variables.has("WORLD_SIZE")) return from_torchrun(variables);
-  if (variables.has("OMPI_COMM_WORLD_RANK") || variables.has("OMPI_COMM_WORLD_SIZE"))
-    return from_mpirun(variables);
-  if (is_slurm_task(variables)) return from_srun(variables);
+  for (const Launcher& row : launchers()) {
+    if (applies(row, variables)) return from_row(variables, row);
+  }
   return std::nullopt;
 }
 

@@ -3,42 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <optional>
 #include <string>
 
 #include "penstock/launch/slurm_lists.h"
-#include "penstock/util/error.h"
+#include "penstock/launch/testing_environments.h"
 
 namespace penstock::launch {
 namespace {
-
-using Environment = std::map<std::string, std::string>;
-
-std::optional<JobEnvironment> read_job(const Environment& environment) {
-  return job_environment([&](const char* name) -> const char* {
-    const auto found = environment.find(name);
-    return found == environment.end() ? nullptr : found->second.c_str();
-  });
-}
-
-/// `base` with each variable of `changes`; the value "-" takes one away.
-Environment with(Environment base, const Environment& changes) {
-  for (const auto& [name, value] : changes) {
-    base[name] = value;
-    if (value == "-") base.erase(name);
-  }
-  return base;
-}
-
-std::string environment_refusal(const Environment& environment) {
-  try {
-    read_job(environment);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 const Environment kTorchrun = {{"RANK", "5"},          {"WORLD_SIZE", "8"},
                                {"LOCAL_RANK", "1"},    {"LOCAL_WORLD_SIZE", "4"},
@@ -73,7 +45,7 @@ JobEnvironment job(int rank, int ranks, int local_rank, int local_ranks, std::st
 TEST(JobEnvironment, IsNothingWithoutALauncher) {
   EXPECT_EQ(read_job({}), std::nullopt);
   // What people export for a launcher, and what ours leaves in a shell, is no job.
-  EXPECT_EQ(read_job({{"MASTER_ADDR", "n01"}, {"MASTER_PORT", "x"}, {"PENSTOCK_PORT", "x"}}),
+  EXPECT_EQ(read_job({{"MASTER_ADDR", "n01"}, {"MASTER_PORT", "x"}, {"PENSTOCK_LISTEN", "x"}}),
             std::nullopt);
   EXPECT_EQ(read_job({{"PENSTOCK_JOB_TOKEN", "secret"}, {"PENSTOCK_RESTART", "x"}}), std::nullopt);
 }
@@ -104,7 +76,7 @@ TEST(JobEnvironment, LeavesTheAgentsPortToTorchrun) {
   const Environment agent = with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   EXPECT_EQ(read_job(agent)->port, 29501);
   EXPECT_EQ(read_job(with(agent, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))->port, 29500);
-  EXPECT_EQ(read_job(with(agent, {{"PENSTOCK_PORT", "29500"}}))->port, 29500);
+  EXPECT_EQ(read_job(with(agent, {{"PENSTOCK_LISTEN", "29500"}}))->port, 29500);
   EXPECT_EQ(read_job(with(agent, {{"MASTER_PORT", "65534"}}))->port, 65535);
   EXPECT_EQ(environment_refusal(with(agent, {{"MASTER_PORT", "65535"}})),
             "environment variable MASTER_PORT: expected a whole number from 1 to 65534, found "
@@ -119,7 +91,7 @@ TEST(JobEnvironment, TakesOneRankPerMachineWithoutLocalRanks) {
 TEST(JobEnvironment, NeedsNoAddressForOneRank) {
   EXPECT_EQ(read_job({{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
             job(0, 1, 0, 1, "127.0.0.1", kDefaultPort, "torchrun"));
-  EXPECT_EQ(read_job({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PENSTOCK_PORT", "7"}})->port, 7);
+  EXPECT_EQ(read_job({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PENSTOCK_LISTEN", "7"}})->port, 7);
 }
 
 TEST(JobEnvironment, ReadsMpirun) {
@@ -129,7 +101,7 @@ TEST(JobEnvironment, ReadsMpirun) {
                                     {"MASTER_ADDR", "n01"},
                                     {"MASTER_PORT", "4000"}})),
             job(2, 4, 0, 2, "n01", 4000, "mpirun"));
-  EXPECT_EQ(read_job(with(kMpirun, {{"PENSTOCK_PORT", "4001"}, {"MASTER_PORT", "4000"}}))->port,
+  EXPECT_EQ(read_job(with(kMpirun, {{"PENSTOCK_LISTEN", "4001"}, {"MASTER_PORT", "4000"}}))->port,
             4001);
 }
 
@@ -252,8 +224,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "MASTER_PORT: expected a whole number from 1 to 65535, found '0'"},
         Refused{with(kTorchrun, {{"MASTER_PORT", "65536"}}),
                 "MASTER_PORT: expected a whole number from 1 to 65535, found '65536'"},
-        Refused{with(kTorchrun, {{"PENSTOCK_PORT", "http"}}),
-                "PENSTOCK_PORT: expected a whole number from 1 to 65535, found 'http'"},
+        Refused{with(kTorchrun, {{"PENSTOCK_LISTEN", "http"}}),
+                "PENSTOCK_LISTEN: expected a whole number from 1 to 65535, found 'http'"},
         Refused{with(kTorchrun, {{"PENSTOCK_RESTART", "x"}}),
                 "PENSTOCK_RESTART: expected a whole number from 0 to 1000000, found 'x'"}));
 
@@ -291,7 +263,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "such as '2(x3),1'"},
         Refused{with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}),
                 "SLURM_STEP_TASKS_PER_NODE: expected how many of the 7 tasks each machine has, "
-                "such as '2(x3),1', with machine 2 among them (SLURM_NODEID), found '2(x2)'"},
+                "such as '2(x3),1', with machine 2 among them (SLURMD_NODENAME, SLURM_NODEID), "
+                "found '2(x2)'"},
         Refused{with(kSrun, {{"SLURM_STEP_NODELIST", "node[07"}}),
                 "SLURM_STEP_NODELIST: expected machines such as 'node[01-04],gpu7', found "
                 "'node[07'; MASTER_ADDR overrides it"},
@@ -312,6 +285,19 @@ TEST(SlurmLists, FirstHost) {
   EXPECT_EQ(first_host("rack[1-2]node[3,4]-ib"), "rack1node3-ib");
   for (const char* bad : {"", ",a", "node[", "node[]", "node[a-b]"})
     EXPECT_EQ(first_host(bad), std::nullopt) << bad;
+}
+
+TEST(SlurmLists, IndexOfHost) {
+  EXPECT_EQ(index_of_host("node07", "node07"), 0);
+  EXPECT_EQ(index_of_host("node[07-09,12],login", "node08"), 1);
+  EXPECT_EQ(index_of_host("node[07-09,12],login", "node12"), 3);
+  EXPECT_EQ(index_of_host("node[07-09,12],login", "login"), 4);
+  EXPECT_EQ(index_of_host("rack[1-2]node[3,4]-ib", "rack2node3-ib"), 2);
+  for (const char* other : {"", "node7", "node10", "node07-ib", "nod", "login2"})
+    EXPECT_EQ(index_of_host("node[07-09,12],login", other), std::nullopt) << other;
+  for (const char* bad : {"", "n[", "n[]", "n[a-b]", "n[3-1]", "n[1-99999999999]"})
+    EXPECT_EQ(index_of_host(bad, "n1"), std::nullopt) << bad;
+  EXPECT_EQ(index_of_host("n[0-2147483646][0-2147483646]", "n12"), std::nullopt);
 }
 
 TEST(SlurmLists, TasksOnNode) {

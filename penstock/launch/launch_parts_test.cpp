@@ -188,8 +188,24 @@ TEST(FreePort, NoticesAListener) {
               StartsWith("port " + std::to_string(port) + " is in use"));
 }
 
+TEST(FreePort, SaysWhenAConnectionHasAPortAtWhichNobodyListens) {
+  int port = 0;
+  const FileDescriptor server = listener(port);
+  const FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(getsockname(client.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const int own = ntohs(address.sin_port);
+  EXPECT_THAT(refusal([&] { check_port_is_free(own); }),
+              StartsWith("port " + std::to_string(own) + " is taken, though nobody listens there"));
+}
+
 TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
-  setenv("PENSTOCK_PORT", "1", 1);
+  setenv("PENSTOCK_LISTEN", "1", 1);
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
   JobEnvironment expected;
   expected.rank = 6;
@@ -204,7 +220,7 @@ TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
   expected.failure_pipe = 5;
   expected.launcher = "penstock launch";
   const std::vector<std::string> variables = rank_environment(expected);
-  unsetenv("PENSTOCK_PORT");
+  unsetenv("PENSTOCK_LISTEN");
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   EXPECT_THAT(variables, Contains(StartsWith("PATH=")));
   const auto job = job_environment([&](const char* name) -> const char* {

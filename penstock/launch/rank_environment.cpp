@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 10> kOurs = {
     "MASTER_PORT", "PENSTOCK_JOB_TOKEN", "PENSTOCK_RESTART", "PENSTOCK_SERVERS", kFailurePipe};
 // They would change what the ranks take from ours.
 constexpr std::array<std::string_view, 4> kOthers = {
-    "PENSTOCK_PORT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
+    "PENSTOCK_LISTEN", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT"};
 
 bool is_replaced(std::string_view name) {

@@ -56,6 +56,12 @@ std::string_view single_header(MHD_Connection* connection, const char* name) {
   return values.count == 1 ? *values.value : std::string_view();
 }
 
+/// A zero byte would end a path early: one that has it written as %00 stays as it is.
+size_t unescape_path(void*, MHD_Connection*, char* text) {
+  const bool has_zero = std::string_view(text).find("%00") != std::string_view::npos;
+  return has_zero ? std::strlen(text) : MHD_http_unescape(text);
+}
+
 void free_body(void* body) { std::unique_ptr<std::string>(static_cast<std::string*>(body)); }
 
 MHD_Response* response_of(Answer& answer) {
@@ -135,7 +141,8 @@ LiveServer::Impl::Impl(const LiveSource& shown, const LiveServerOptions& options
       MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, nullptr, nullptr, on_request, this,
       MHD_OPTION_LISTEN_SOCKET, socket.fd(), MHD_OPTION_CONNECTION_LIMIT, kMostConnections,
       MHD_OPTION_CONNECTION_TIMEOUT, kIdleTimeoutS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      kConnectionMemoryBytes, MHD_OPTION_NOTIFY_CONNECTION, on_connection, this, MHD_OPTION_END);
+      kConnectionMemoryBytes, MHD_OPTION_UNESCAPE_CALLBACK, unescape_path, nullptr,
+      MHD_OPTION_NOTIFY_CONNECTION, on_connection, this, MHD_OPTION_END);
   if (!daemon) throw RuntimeError("the system gave no thread or memory to serve the page");
   socket.release();  // the daemon closes it
 }

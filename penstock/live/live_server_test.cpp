@@ -118,6 +118,12 @@ TEST_F(LiveServerTest, HeadHasTheLengthWithoutTheBody) {
                             Not(HasSubstr("a stream"))));
 }
 
+TEST_F(LiveServerTest, AZeroByteDoesNotEndAPath) {
+  for (const char* path : {"/%00", "/state%00", "/state%00.txt"})
+    EXPECT_THAT(get(path), StartsWith("HTTP/1.1 404 ")) << path;
+  EXPECT_EQ(source.asked, 0);
+}
+
 TEST_F(LiveServerTest, RefusesOtherHosts) {
   for (const char* headers : {"Host: evil.example\r\n", "", "Host: localhost\r\nHost: evil\r\n",
                               "Host: evil\r\nhost: localhost\r\n", "Host:\r\n"})

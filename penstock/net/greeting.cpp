@@ -7,6 +7,7 @@
 #include <asio/write.hpp>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
@@ -24,12 +25,23 @@ struct AnswerHeader {
 };
 constexpr uint32_t kMostAnswer = 16 << 20;
 
+constexpr std::string_view kMark = "PENSTOCK";
+
+std::string as_text(const Challenge& challenge) {
+  return std::string(kMark).append(reinterpret_cast<const char*>(challenge.data()),
+                                   challenge.size());
+}
+
 std::string answer(bool accepted, const std::string& text) {
   const AnswerHeader header{.accepted = accepted ? 1u : 0u,
                             .bytes = static_cast<uint32_t>(text.size())};
   std::string bytes(sizeof header, '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
   return bytes + text;
+}
+
+[[noreturn]] void refuse_answer(const std::string& whom) {
+  throw TransportError(fmt::format("what answers at {} is no rank of Penstock", whom));
 }
 
 /// Reads exactly so many bytes, until the deadline.
@@ -62,6 +74,8 @@ Visitor::Visitor(asio::ip::tcp::socket socket, const Hello& own, Ready ready)
 }
 
 void Visitor::start() {
+  asio::error_code broken;  // the read below notices it
+  asio::write(socket_, asio::buffer(as_text(challenge_)), broken);
   timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
     if (!error) self->end("it has not said who it is");
   });
@@ -71,7 +85,7 @@ void Visitor::start() {
                        self->end(fmt::format("it closed the connection after {} bytes", bytes));
                        return;
                      }
-                     self->end(decode(self->bytes_, self->own_, self->hello_));
+                     self->end(decode(self->bytes_, self->own_, self->challenge_, self->hello_));
                    });
 }
 
@@ -107,13 +121,25 @@ bool Visitor::accept(const std::string& text) {
   return !error;
 }
 
+void say_hello(asio::ip::tcp::socket& socket, const Hello& hello, const Waiting& waiting,
+               const std::string& whom) {
+  std::string text(kMark.size() + sizeof(Challenge), '\0');
+  read_exactly(socket, asio::buffer(text), waiting, whom);
+  if (!text.starts_with(kMark)) refuse_answer(whom);
+  Challenge challenge;
+  std::memcpy(challenge.data(), text.data() + kMark.size(), sizeof challenge);
+  asio::error_code error;
+  asio::write(socket, asio::buffer(encode(hello, challenge)), error);
+  if (error) throw TransportError(fmt::format("{} closed the connection", whom));
+}
+
 std::string read_answer(asio::ip::tcp::socket& socket, const Waiting& waiting,
                         const std::string& whom) {
   AnswerHeader header;
   read_exactly(socket, asio::buffer(&header, sizeof header), waiting, whom);
   if (std::memcmp(header.magic, AnswerHeader{}.magic, sizeof header.magic) != 0 ||
       header.bytes > kMostAnswer)
-    throw TransportError(fmt::format("what answers at {} is no rank of Penstock", whom));
+    refuse_answer(whom);
   std::string text(header.bytes, '\0');
   if (!text.empty()) read_exactly(socket, asio::buffer(text), waiting, whom);
   if (header.accepted == 0)

@@ -1,5 +1,6 @@
-// The first words on a connection: a rank comes with its hello, the other one accepts it, with a
-// text, or refuses it, with the reason. Internal to net.
+// The first words on a connection: the rank that listens gives a challenge, the one that comes
+// answers with its hello, and the first accepts it, with a text, or refuses it, with the reason.
+// Internal to net.
 #pragma once
 
 #include <asio/ip/tcp.hpp>
@@ -44,8 +45,14 @@ class Visitor : public std::enable_shared_from_this<Visitor> {
   Hello hello_;
   Ready ready_;
   std::string from_;
+  Challenge challenge_ = fresh_challenge();
   HelloBytes bytes_ = {};
 };
+
+/// Says hello where this rank has come to; blocks until the challenge is there. Throws as
+/// read_answer().
+void say_hello(asio::ip::tcp::socket& socket, const Hello& hello, const Waiting& waiting,
+               const std::string& whom);
 
 /// Reads the answer to a hello. Blocks until the deadline at most. Returns the text; throws
 /// TransportError with the reason when refused or when the connection breaks, TimeoutError, and as

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 #include <string_view>
 
+#include "penstock/net/keyed_hash.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
 
@@ -21,7 +23,8 @@ constexpr uint32_t kProtocolWord = 0x50530000 + kProtocol;
 
 struct Layout {
   char magic[8];
-  char token[kTokenBytes];
+  uint8_t proof[sizeof(Hash)];
+  char spare[32];
   uint32_t protocol;
   int32_t rank;
   int32_t ranks;
@@ -38,47 +41,67 @@ void copy(std::string_view text, char* to, size_t most, const char* what) {
   std::copy(text.begin(), text.end(), to);
 }
 
+/// That the sender of the rest of these bytes knows the token.
+Hash proof_of(Layout layout, const std::string& token, const Challenge& challenge) {
+  std::fill(std::begin(layout.proof), std::end(layout.proof), uint8_t{0});
+  std::string text(reinterpret_cast<const char*>(challenge.data()), challenge.size());
+  text.append(reinterpret_cast<const char*>(&layout), sizeof layout);
+  return keyed_hash(token, text);
+}
+
 std::string text_of(const char* from, size_t most) {
   return {from, static_cast<size_t>(std::find(from, from + most, '\0') - from)};
 }
 
 }  // namespace
 
-HelloBytes encode(const Hello& hello) {
+Challenge fresh_challenge() {
+  std::random_device random;  // of the system
+  Challenge challenge;
+  for (std::byte& byte : challenge) byte = static_cast<std::byte>(random());
+  return challenge;
+}
+
+HelloBytes encode(const Hello& hello, const Challenge& challenge) {
   Layout layout = {};
   copy(kMagic, layout.magic, sizeof layout.magic, "the mark");
-  copy(hello.token, layout.token, kTokenBytes, "the job's token");
+  if (hello.token.size() > kTokenBytes)
+    throw ConfigError(fmt::format("the job's token may have {} bytes, found {}", kTokenBytes,
+                                  hello.token.size()));
   copy(hello.version, layout.version, kVersionBytes, "the version");
   layout.protocol = kProtocolWord;
   layout.rank = hello.rank;
   layout.ranks = hello.ranks;
   layout.port = hello.port;
+  const Hash proof = proof_of(layout, hello.token, challenge);
+  std::copy(proof.begin(), proof.end(), layout.proof);
   HelloBytes bytes;
   std::memcpy(bytes.data(), &layout, sizeof layout);
   return bytes;
 }
 
-std::string decode(const HelloBytes& bytes, const Hello& expected, Hello& hello) {
+std::string decode(const HelloBytes& bytes, const Hello& expected, const Challenge& challenge,
+                   Hello& hello) {
   Layout layout = {};
   std::memcpy(&layout, bytes.data(), sizeof layout);
-  const HelloBytes own_bytes = encode(expected);
-  Layout own = {};
-  std::memcpy(&own, own_bytes.data(), sizeof own);
   if (std::string_view(layout.magic, sizeof layout.magic) != kMagic) return "no rank of Penstock";
+  if (layout.protocol != kProtocolWord) {
+    return fmt::format("it speaks protocol {:x}, and rank {}, of Penstock {}, protocol {:x}",
+                       layout.protocol, expected.rank, expected.version, kProtocolWord);
+  }
+  const Hash proof = proof_of(layout, expected.token, challenge);
   unsigned different = 0;
-  for (size_t i = 0; i < kTokenBytes; ++i)
-    different |= static_cast<unsigned char>(layout.token[i] ^ own.token[i]);
-  if (different != 0) return "the token is that of another job (PENSTOCK_JOB_TOKEN)";
+  for (size_t i = 0; i < proof.size(); ++i) different |= layout.proof[i] ^ proof[i];
+  if (different != 0)
+    return "the token is that of another job, or PENSTOCK_JOB_TOKEN is not the same on all ranks";
   hello = {.token = expected.token,
            .version = text_of(layout.version, kVersionBytes),
            .rank = layout.rank,
            .ranks = layout.ranks,
            .port = layout.port};
-  if (hello.version != expected.version || layout.protocol != own.protocol) {
-    return fmt::format(
-        "rank {} runs Penstock {} (protocol {:x}), rank {} runs Penstock {} (protocol {:x})",
-        hello.rank, printable(hello.version), layout.protocol, expected.rank, expected.version,
-        own.protocol);
+  if (hello.version != expected.version) {
+    return fmt::format("rank {} runs Penstock {}, rank {} runs Penstock {}", hello.rank,
+                       printable(hello.version), expected.rank, expected.version);
   }
   if (hello.ranks != expected.ranks) {
     return fmt::format("rank {} was told that the job has {} ranks, rank {} that it has {}",

@@ -1,8 +1,10 @@
-// What a rank says first on a connection to another one, and the answer. A fixed number of bytes,
-// so that a stranger can make nobody wait for more or allocate for it.
+// What a rank says first on a connection to another one, once that has given it a challenge. A
+// fixed number of bytes, so that a stranger can make nobody wait for more or allocate for it.
 //
 // Trust: as with the process groups of PyTorch, the network of a job is trusted. The token keeps
-// jobs apart and strangers out; nothing is encrypted.
+// jobs apart and strangers out. It does not cross the network: a hello proves that its sender knows
+// it, for this connection's challenge alone, so that a hello that somebody has recorded opens no
+// other connection. What follows is neither encrypted nor proven.
 #pragma once
 
 #include <array>
@@ -12,8 +14,12 @@
 
 namespace penstock::net {
 
-/// 1 at the first release; another number when frames change.
-inline constexpr uint32_t kProtocol = 1;
+/// 1 at the first release; another number when frames change. 2: challenges.
+inline constexpr uint32_t kProtocol = 2;
+
+/// A number that is used once.
+using Challenge = std::array<std::byte, 16>;
+Challenge fresh_challenge();
 
 struct Hello {
   std::string token = {};    ///< of the job; at most 64 bytes
@@ -27,11 +33,12 @@ inline constexpr size_t kHelloBytes = 128;
 using HelloBytes = std::array<std::byte, kHelloBytes>;
 
 /// Throws ConfigError when token or version are too long.
-HelloBytes encode(const Hello& hello);
+HelloBytes encode(const Hello& hello, const Challenge& challenge);
 
 /// What is wrong with a hello that came, in words that both sides can print; empty: nothing, and
-/// `hello` is filled. The token is compared first, in a time that does not depend on it.
-/// `expected`: this rank's own.
-std::string decode(const HelloBytes& bytes, const Hello& expected, Hello& hello);
+/// `hello` is filled. The proof of the token comes first, compared in a time that does not depend
+/// on it. `expected`: this rank's own.
+std::string decode(const HelloBytes& bytes, const Hello& expected, const Challenge& challenge,
+                   Hello& hello);
 
 }  // namespace penstock::net

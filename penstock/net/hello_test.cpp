@@ -10,6 +10,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const Challenge kChallenge = fresh_challenge();
+
 Hello own() { return {.token = "secret", .version = "0.1.0", .rank = 0, .ranks = 4}; }
 
 Hello other() {
@@ -21,12 +23,12 @@ Hello other() {
 
 std::string problem(const Hello& comes) {
   Hello found;
-  return decode(encode(comes), own(), found);
+  return decode(encode(comes, kChallenge), own(), kChallenge, found);
 }
 
 TEST(Hello, OfARankOfTheSameJobIsRead) {
   Hello found;
-  EXPECT_EQ(decode(encode(other()), own(), found), "");
+  EXPECT_EQ(decode(encode(other(), kChallenge), own(), kChallenge, found), "");
   EXPECT_EQ(found.rank, 2);
   EXPECT_EQ(found.ranks, 4);
   EXPECT_EQ(found.port, 4711);
@@ -53,19 +55,34 @@ TEST(Hello, WhatDiffersIsNamed) {
   EXPECT_THAT(problem(hello), HasSubstr("its rank is -1"));
 }
 
+TEST(Hello, OfAnotherConnectionIsRefused) {
+  Hello found;
+  const HelloBytes recorded = encode(other(), kChallenge);
+  EXPECT_THAT(decode(recorded, own(), fresh_challenge(), found), HasSubstr("token"));
+  HelloBytes changed = recorded;
+  changed[76] ^= std::byte{1};  // another rank's number
+  EXPECT_THAT(decode(changed, own(), kChallenge, found), HasSubstr("token"));
+}
+
+TEST(Hello, HidesTheToken) {
+  const HelloBytes bytes = encode(other(), kChallenge);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  EXPECT_EQ(text.find(other().token), std::string_view::npos);
+}
+
 TEST(Hello, AnythingElseIsNoRankOfPenstock) {
   HelloBytes bytes = {};
   Hello found;
-  EXPECT_THAT(decode(bytes, own(), found), HasSubstr("no rank of Penstock"));
-  bytes = encode(other());
+  EXPECT_THAT(decode(bytes, own(), kChallenge, found), HasSubstr("no rank of Penstock"));
+  bytes = encode(other(), kChallenge);
   bytes[0] = std::byte{'G'};
-  EXPECT_THAT(decode(bytes, own(), found), HasSubstr("no rank of Penstock"));
+  EXPECT_THAT(decode(bytes, own(), kChallenge, found), HasSubstr("no rank of Penstock"));
 }
 
 TEST(Hello, ATokenThatIsTooLongIsRefused) {
   Hello hello = own();
   hello.token = std::string(65, 'x');
-  EXPECT_THROW(encode(hello), ConfigError);
+  EXPECT_THROW(encode(hello, kChallenge), ConfigError);
 }
 
 }  // namespace

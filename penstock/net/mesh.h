@@ -49,6 +49,11 @@ struct MeshOptions {
   std::chrono::milliseconds patience{60'000};  ///< until all ranks must have come
   /// After which a peer is lost; noticed at most a fifth of it later.
   std::chrono::milliseconds silence{12'000};
+  /// Why this process is a rank ("RANK=0 and WORLD_SIZE=4 of ..."): said as a warning where it
+  /// waits for the others for some seconds, since the variables may be left over. Empty: nothing is
+  /// said.
+  std::string reason = {};
+  std::chrono::milliseconds reason_after{4000};
   /// A pipe, or -1: when its other end is closed before all ranks have come, they will not. Stays
   /// the caller's.
   int failure_pipe = -1;

@@ -316,7 +316,11 @@ class Puppet {
       close(socket_);
       std::this_thread::sleep_for(milliseconds(5));
     }
-    const HelloBytes hello = encode(Hello{.rank = 1, .ranks = 2, .port = 1});
+    std::array<char, 8> mark;
+    read_exactly(mark.data(), mark.size());
+    Challenge challenge;
+    read_exactly(challenge.data(), challenge.size());
+    const HelloBytes hello = encode(Hello{.rank = 1, .ranks = 2, .port = 1}, challenge);
     ASSERT_EQ(::write(socket_, hello.data(), hello.size()), std::ssize(hello));
     // "PENSTOCK", accepted, the length of the list of ranks.
     std::array<char, 16> answer;

@@ -450,7 +450,7 @@ TEST(Mesh, APortInUseIsSaid) {
     FAIL();
   } catch (const TransportError& error) {
     EXPECT_THAT(error.what(), HasSubstr("cannot listen at 127.0.0.1:"));
-    EXPECT_THAT(error.what(), HasSubstr("Choose another port"));
+    EXPECT_THAT(error.what(), HasSubstr("another job listens there"));
   }
   close(fd);
 }
@@ -534,12 +534,19 @@ TEST(Mesh, TheSameRankTwiceIsRefused) {
 
 /// A rank's connection to rank 0 with its hello; the file descriptor.
 int rank_by_hand(const MeshOptions& options, int rank) {
+  const int fd = stranger(options.port, "");
+  std::array<char, 8> mark;
+  Challenge challenge;
+  EXPECT_EQ(recv(fd, mark.data(), mark.size(), MSG_WAITALL), std::ssize(mark));
+  EXPECT_EQ(recv(fd, challenge.data(), challenge.size(), MSG_WAITALL), std::ssize(challenge));
   const HelloBytes hello = encode({.token = options.token,
                                    .version = options.version,
                                    .rank = rank,
                                    .ranks = options.ranks,
-                                   .port = 1});
-  return stranger(options.port, {reinterpret_cast<const char*>(hello.data()), hello.size()});
+                                   .port = 1},
+                                  challenge);
+  EXPECT_EQ(write(fd, hello.data(), hello.size()), std::ssize(hello));
+  return fd;
 }
 
 TEST(Mesh, ARankThatGoesBeforeAllHaveComeFreesItsPlace) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <asio/connect.hpp>
 #include <asio/posix/stream_descriptor.hpp>
-#include <asio/write.hpp>
+#include <asio/steady_timer.hpp>
 #include <functional>
 #include <optional>
 #include <string>
@@ -99,7 +99,8 @@ tcp::acceptor listen_at(asio::io_context& io, const tcp::endpoint& endpoint) {
     return acceptor;
   } catch (const asio::system_error& error) {
     const char* advice = error.code() == asio::error::address_in_use
-                             ? "is another job there? Choose another port"
+                             ? "another job listens there, or a program has made a connection "
+                               "from that port: choose another one"
                              : "rank 0 must run on the machine with that address (MASTER_ADDR)";
     throw TransportError(fmt::format("cannot listen at {}: {}; {}", text_of(endpoint),
                                      error.code().message(), advice));
@@ -242,12 +243,6 @@ tcp::socket connect_to(const Waiting& waiting, const tcp::endpoint& endpoint,
   }
 }
 
-void say_hello(tcp::socket& socket, const Hello& hello, const std::string& whom) {
-  asio::error_code error;
-  asio::write(socket, asio::buffer(encode(hello)), error);
-  if (error) throw TransportError(fmt::format("{} closed the connection", whom));
-}
-
 /// Goes to the ranks from 1 to this one, of which rank 0, at `first`, has sent the table.
 void go_to_lower_ranks(const Waiting& waiting, const MeshOptions& options, const std::string& table,
                        const tcp::endpoint& first, std::vector<tcp::socket>& sockets) {
@@ -264,7 +259,7 @@ void go_to_lower_ranks(const Waiting& waiting, const MeshOptions& options, const
     const tcp::endpoint endpoint(address, reader.get<uint16_t>());
     const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
     sockets[static_cast<size_t>(r)] = connect_to(waiting, endpoint, name, /*has_listened=*/true);
-    say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), name);
+    say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), waiting, name);
   }
   for (int r = 1; r < options.rank; ++r)
     read_answer(sockets[static_cast<size_t>(r)], waiting, fmt::format("rank {}", r));
@@ -281,7 +276,7 @@ std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& op
   Gatekeeper gate(listen_at(io, listening_at(own, options)), hello_of(options, 0), options.rank + 1,
                   options.ranks - options.rank - 1);
   const uint16_t port = gate.port();
-  say_hello(sockets[0], hello_of(options, port), whom);
+  say_hello(sockets[0], hello_of(options, port), waiting, whom);
   gate.start();
   // Rank 0 waits as long as this rank does, and says then who is missing.
   const std::string table = read_answer(sockets[0], waiting.longer(std::chrono::seconds(2)), whom);
@@ -308,6 +303,26 @@ std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& op
   }
   return sockets;
 }
+
+/// While it lives, running `io` for a few seconds says once why this process waits for others.
+class ReasonOfWaiting {
+ public:
+  ReasonOfWaiting(asio::io_context& io, const MeshOptions& options) : timer_(io) {
+    if (options.reason.empty()) return;
+    timer_.expires_after(options.reason_after);
+    timer_.async_wait([&options](const asio::error_code& ended) {
+      if (!ended)
+        log_warning(
+            fmt::format("this process waits for the other ranks of a job, for up to {:g} s: it is "
+                        "rank {} of {} by {}; without them, unset these variables",
+                        std::chrono::duration<double>(options.patience).count(), options.rank,
+                        options.ranks, options.reason));
+    });
+  }
+
+ private:
+  asio::steady_timer timer_;
+};
 
 /// While it lives, running `io` throws TransportError once the pipe's other end is closed.
 class FailureWatch {
@@ -339,6 +354,7 @@ class FailureWatch {
 std::vector<tcp::socket> meet(asio::io_context& io, const MeshOptions& options) {
   const Waiting waiting(io, Clock::now() + options.patience, options.stop);
   const FailureWatch watch(io, options.failure_pipe);
+  const ReasonOfWaiting reason(io, options);
   return options.rank == 0 ? receive_all(waiting, options) : go_to_all(waiting, options);
 }
 

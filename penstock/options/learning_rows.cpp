@@ -81,14 +81,24 @@ std::vector<Row> rows() {
        {.name = "--warmup-steps",
         .slot = at<&R::run, &RunRequest::warmup_steps>,
         .help = "First steps, which do not count for throughput",
-        .least = 0},
+        .least = 0,
+        .idle = [](const RunFacts& facts) -> std::string {
+          if (facts.steps == 0 || facts.request.run.warmup_steps < facts.steps) return "";
+          return fmt::format("the run has {} steps in all, and a throughput needs one of them",
+                             facts.steps);
+        }},
        {.name = "--batch-size",
         .keyword = "batch_size",
         .changes = Changes::Both,
         .slot = at<&R::run, &RunRequest::batch_size>,
         .help = fmt::format("Samples per optimiser step, over all workers (default: the plan's, or "
                             "{})",
-                            kUsualBatchSize)},
+                            kUsualBatchSize),
+        .idle = [](const RunFacts& facts) -> std::string {
+          const int64_t samples = facts.training_samples;
+          if (samples == 0 || facts.request.run.batch_size.value_or(0) <= samples) return "";
+          return fmt::format("the data have {} training samples: a step has all of them", samples);
+        }},
        {.name = "--optimizer",
         .keyword = "optimizer",
         .changes = Changes::Learning,
@@ -156,7 +166,12 @@ std::vector<Row> rows() {
         .slot = at<&R::run, &RunRequest::gradient_groups>,
         .help = "flush: sum gradients in this many groups of micro-batches, a multiple of every "
                 "stage's replicas (default: the smallest number possible). Runs with the same "
-                "number agree bit for bit, whatever their number of workers"}});
+                "number agree bit for bit, whatever their number of workers",
+        .idle = [](const RunFacts& facts) -> std::string {
+          if (facts.request.run.gradient_groups <= facts.plan.micro_batches) return "";
+          return fmt::format("a step has {} micro-batches, each a group of its own already",
+                             facts.plan.micro_batches);
+        }}});
 }
 
 }  // namespace

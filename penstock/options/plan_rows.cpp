@@ -47,6 +47,18 @@ std::string without_asynchronous(const RunFacts& facts) {
 
 constexpr std::string_view kCommandAlone = "the command alone has it";
 
+Row own_micro_batches() {
+  Row row = micro_batches_row<R>("the strategy's own", /*least=*/1);
+  row.idle = [](const RunFacts& facts) -> std::string {
+    const int64_t samples = facts.request.run.batch_size.value_or(kUsualBatchSize);
+    const int64_t asked = facts.request.plan.micro_batches.value_or(1);
+    if (!facts.request.plan.file.empty() || asked <= samples) return "";
+    return fmt::format("a step has {} samples, so there are no {} micro-batches: {} are used",
+                       samples, asked, facts.plan.micro_batches);
+  };
+  return row;
+}
+
 /// A plan that is given has it already.
 Row of_plan(std::string_view keyword, Row row) {
   return without("--plan", with(keyword, Changes::Plan, std::move(row)));
@@ -124,8 +136,7 @@ std::vector<Row> sync_rows() {
           if (!is_asynchronous(r)) return std::nullopt;
           return fmt::to_string(r.run.staleness);
         }},
-       with("micro_batches", Changes::Plan,
-            micro_batches_row<R>("the strategy's own", /*least=*/1))});
+       with("micro_batches", Changes::Plan, own_micro_batches())});
 }
 
 }  // namespace

@@ -87,7 +87,8 @@ struct RunRequest {
   int64_t deadline_s = 300;
   double silence_s = 12;
   double patience_s = 60;
-  std::string checkpoint;  ///< a folder; empty: none
+  int stopped_exit_code = 0;  ///< of the command, when a signal has ended the run
+  std::string checkpoint;     ///< a folder; empty: none
   bool resume = false;
   bool check_against_serial = false;
   int64_t check_steps = 20;

@@ -60,6 +60,8 @@ struct RunFacts {
   const TrainRequest& request;
   const plan::Plan& plan;
   bool in_job = false;
+  int64_t training_samples = 0;  ///< of an epoch; 0: not known, here and below
+  int64_t steps = 0;             ///< of the whole run
 };
 
 /// For a default: GCC 12 breaks off at `= {}` of a list in a template.

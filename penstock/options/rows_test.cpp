@@ -227,6 +227,30 @@ TEST(IdleOptions, SayWhyForWhatWasGiven) {
   EXPECT_EQ(idle_options({request, plan, true}, std::vector<std::string_view>{"--silence"}), "");
 }
 
+TEST(IdleOptions, SayOfNumbersThatTheRunDoesNotReach) {
+  TrainRequest request = usual();
+  request.run.batch_size = 100;
+  request.plan.micro_batches = 1'000'000;
+  request.run.gradient_groups = 200;
+  request.run.warmup_steps = 5;
+  plan::Plan plan;
+  plan.micro_batches = 100;
+  const std::string_view given[] = {"--micro-batches", "--batch-size", "--gradient-groups",
+                                    "--warmup-steps"};
+  EXPECT_EQ(idle_options({request, plan, false, 64, 5}, given),
+            "warning: --micro-batches has no effect: a step has 100 samples, so there are no "
+            "1000000 micro-batches: 100 are used\n"
+            "warning: --warmup-steps has no effect: the run has 5 steps in all, and a throughput "
+            "needs one of them\n"
+            "warning: --batch-size has no effect: the data have 64 training samples: a step has "
+            "all of them\n"
+            "warning: --gradient-groups has no effect: a step has 100 micro-batches, each a group "
+            "of its own already\n");
+  EXPECT_EQ(idle_options({request, plan, false, 100, 6},
+                         std::vector<std::string_view>{"--batch-size", "--warmup-steps"}),
+            "");
+}
+
 /// What check() says of the request with a change.
 template <class Request>
 std::string refusal(void (*change)(Request&)) {

@@ -107,6 +107,13 @@ std::vector<Row> run_rows() {
         .slot = at<&R::run, &RunRequest::patience_s>,
         .help = "In a job: how many seconds ranks wait at the start until all have come",
         .idle = without_job},
+       {.name = "--stopped-exit-code",
+        .slot = at<&R::run, &RunRequest::stopped_exit_code>,
+        .help = "Exit code when a signal ends the run before its end: another one than 0 where "
+                "what starts the command must not take it for complete, such as a Kubernetes Job "
+                "whose pod is drained",
+        .least = 0,
+        .most = 255},
        {.name = "--fabric",
         .keyword = "fabric",
         .slot = [](R& r) -> Slot { return fabric(r.run); },

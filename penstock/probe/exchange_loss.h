@@ -46,7 +46,7 @@ struct ExchangeLossOptions {
 /// it, so that noise does not count as a loss. Every rank calls it with the same run, which nothing
 /// else may use and which is to be closed then, and budget; r sends to s where s receives from r. A
 /// rank without peers computes, too, but tells nothing (0). Throws TransportError when a peer is
-/// lost, TimeoutError after a minute.
+/// lost, TimeoutError after a minute, RuntimeError soon after LinkPeers::stop.
 ExchangeLoss measure_exchange_loss(net::Mesh& mesh, uint32_t run, const LinkPeers& peers,
                                    const ExchangeLossOptions& options);
 

@@ -18,10 +18,11 @@ struct LinkRate {
   int64_t latency_ns = 0;  ///< one way, from a call of the sender to the end of the receiver's wait
 };
 
-/// Blocks for about `budget`, longer where three messages take longer. Every rank calls it with the
+/// Blocks for about twice the `budget`, longer where three messages of a byte take longer, or three
+/// of together 56 KiB. Every rank calls it with the
 /// same run, which nothing else may use and which is to be closed then, and budget; r sends to s
 /// where s receives from r. A rank without a sender learns nothing (0). Throws TransportError when
-/// a peer is lost, TimeoutError after a minute.
+/// a peer is lost, TimeoutError after a minute, RuntimeError soon after LinkPeers::stop.
 LinkRate measure_link(net::Mesh& mesh, uint32_t run, const LinkPeers& peers,
                       std::chrono::milliseconds budget);
 

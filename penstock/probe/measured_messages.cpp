@@ -34,7 +34,16 @@ std::string MeasuredMessages::partners() const {
 }
 
 void MeasuredMessages::wait(net::Transfer& transfer) const {
-  switch (transfer.wait(std::chrono::steady_clock::now() + std::chrono::minutes(1))) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLookEvery{100};
+  const auto deadline = Clock::now() + std::chrono::minutes(1);
+  net::Transfer::Result result = net::Transfer::Result::TimedOut;
+  while (result == net::Transfer::Result::TimedOut && Clock::now() < deadline) {
+    if (peers_.stop != nullptr && *peers_.stop)
+      throw RuntimeError("interrupted while the links between ranks were measured");
+    result = transfer.wait(Clock::now() + kLookEvery);
+  }
+  switch (result) {
     case net::Transfer::Result::Done:
       return;
     case net::Transfer::Result::TimedOut:

@@ -9,6 +9,7 @@
 // As thread-safe as the mesh.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,8 @@ namespace penstock::probe {
 struct LinkPeers {
   std::optional<int> to = {};
   std::optional<int> from = {};
+  /// Ends the measuring as soon as it is true. Null: nothing does.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 using Block = std::vector<std::byte>;
@@ -52,7 +55,8 @@ class MeasuredMessages {
   /// Into a block, of whose size a message has no more.
   Incoming receive(Number number, const std::shared_ptr<Block>& block);
 
-  /// Blocks. Throws TransportError when a peer is lost, TimeoutError after a minute.
+  /// Blocks. Throws TransportError when a peer is lost, TimeoutError after a minute, RuntimeError
+  /// soon after LinkPeers::stop.
   void wait(net::Transfer& transfer) const;
 
  private:

@@ -15,6 +15,7 @@
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/data/some_target.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/pipeline_options.h"
@@ -218,6 +219,7 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
   const Busy busy(busy_);
   const auto call = [&] {
     check(data, batch_size);
+    require_some_target(data);
     const auto samples = static_cast<int64_t>(order.size());
     if (!rates.empty() && static_cast<int64_t>(rates.size()) != ceil_div(samples, batch_size)) {
       throw ConfigError(fmt::format("expected a learning rate for each of {} steps, found {}",

@@ -400,7 +400,8 @@ void Run::check_losses(const runtime::RunResult& run) const {
   if (std::all_of(run.mini_batches.begin(), run.mini_batches.end(),
                   [](const auto& stats) { return std::isfinite(stats.loss_sum); }))
     return;
-  throw RuntimeError(fmt::format(
+  // No failure that a restart may mend: it would end at the same step.
+  throw NoAnswer(fmt::format(
       "the loss is no longer finite (step {}); a smaller learning rate, or a warm-up of it, "
       "may help{}{}",
       pipeline_.steps(), advice_on_float16(options_.plan), advice_on_own_loss(model_, options_)));

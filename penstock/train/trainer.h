@@ -32,8 +32,8 @@ bool wants_norm(const TrainOptions& options);
 void check_trainable(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 
 /// Blocks until the run ends. Throws ConfigError (unusable options, a plan for another model),
-/// CheckpointError, RuntimeError (a layer failed, the loss became infinite: the last checkpoint
-/// stays), TimeoutError.
+/// CheckpointError, RuntimeError (a layer failed), TimeoutError, and NoAnswer when the loss became
+/// infinite: the last checkpoint stays.
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 
 }  // namespace penstock::train

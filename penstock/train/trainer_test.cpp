@@ -168,7 +168,7 @@ TEST(Trainer, ADivergingLossEndsTheRunAndKeepsTheCheckpoint) {
   TrainOptions options = options_for("1f1b", 40, folder.path());
   options.resume = true;
   options.learning_rate.base = 1e38;
-  EXPECT_THROW(train(small_model(), feature_data(), options), RuntimeError);
+  EXPECT_THROW(train(small_model(), feature_data(), options), NoAnswer);
   EXPECT_EQ(load_checkpoint(folder.path(), small_model()).epoch, 1);
 }
 
@@ -265,7 +265,7 @@ TEST(Trainer, GradientsBeyondFloat16EndTheRunWithAdvice) {
     options.learning_rate.base = 1e-12;
     try {
       train(model, feature_data(), options);
-    } catch (const RuntimeError& error) {
+    } catch (const Error& error) {
       return error.what();
     }
     return "trained";

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import operator
@@ -41,16 +42,39 @@ _FLUSH = "flush"
 
 class _Folder:
     """A temporary folder that goes with its owner, or at the end of the process that made it: a
-    process that was forked from that one leaves it alone."""
+    process that was forked from that one leaves it alone. What killed processes have left goes
+    when the next folder is made: nobody has its lock."""
+
+    _PREFIX = "penstock-model-"
 
     def __init__(self) -> None:
-        self.name = tempfile.mkdtemp(prefix="penstock-")
-        weakref.finalize(self, _remove_own, self.name, os.getpid())
+        for left in Path(tempfile.gettempdir()).glob(self._PREFIX + "*"):
+            with contextlib.suppress(OSError):
+                if time.time() - left.stat().st_mtime < 60:
+                    continue  # another process may not have its lock yet
+                lock = _locked(left)
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(lock)
+        self.name = tempfile.mkdtemp(prefix=self._PREFIX)
+        self._lock = _locked(Path(self.name))  # until the process ends, or this
+        weakref.finalize(self, _remove_own, self.name, os.getpid(), self._lock)
 
 
-def _remove_own(folder: str, process: int) -> None:
+def _locked(folder: Path) -> int:
+    """A file descriptor that has the folder's lock. Raises OSError where another one has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_own(folder: str, process: int, lock: int) -> None:
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 class Trainer:

@@ -69,6 +69,56 @@ class EndOfTheInterpreter(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done.stderr)
 
 
+class Forks(unittest.TestCase):
+    """A fork has the Trainer of its parent, and none of the threads."""
+
+    BEGIN = """
+            trainer = penstock.Trainer(model, x[:4], strategy="1f1b-flush", batch_size=24)
+            trainer.fit(x, y, epochs=1)
+            """
+
+    def test_it_ends_with_a_trainer_that_has_trained(self):
+        for end in ("sys.exit(7)", "del trainer; import gc; gc.collect(); sys.exit(7)"):
+            done = run(textwrap.dedent(self.BEGIN) + textwrap.dedent(f"""
+                import sys
+                child = os.fork()
+                if child == 0:
+                    {end}
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                print(trainer.steps)
+                """))
+            self.assertEqual((done.returncode, done.stdout), (0, "7\n4\n"), done.stderr)
+
+    def test_its_calls_raise(self):
+        done = run(textwrap.dedent(self.BEGIN) + textwrap.dedent("""
+            child = os.fork()
+            if child == 0:
+                for call in (lambda: trainer.step(x[:24], y[:24]), trainer.state_dict,
+                             lambda: trainer.evaluate(x, y), lambda: trainer.fit(x, y)):
+                    try:
+                        call()
+                    except penstock.PenstockError as error:
+                        print("is a fork without its threads" in str(error), flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            trainer.step(x[:24], y[:24])
+            """))
+        self.assertEqual((done.returncode, done.stdout), (0, 4 * "True\n"), done.stderr)
+
+    def test_a_pool_whose_workers_drop_it_works(self):
+        done = run(textwrap.dedent(self.BEGIN) + textwrap.dedent("""
+            import gc, multiprocessing
+            def task(number):
+                global trainer
+                trainer = None
+                gc.collect()
+                return number * number
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                print(pool.map(task, range(4)))
+            """))
+        self.assertEqual((done.returncode, done.stdout), (0, "[0, 1, 4, 9]\n"), done.stderr)
+
+
 class Signals(unittest.TestCase):
 
     def test_an_interrupt_ends_a_measurement(self):

@@ -144,6 +144,25 @@ class PipeliningTest(unittest.TestCase):
                     losses = json.loads((folder / strategy / "losses.json").read_text())
                     self.are_as_without_a_pipeline(losses)
 
+    def test_this_pytorch_reads_a_schedule_with_messages(self):
+        from torch.distributed.pipelining import schedules
+
+        import penstock
+
+        costs = with_known_times(penstock.profile(Net(), batch()[0][:4], batch_size=4, samples=1))
+        version = torch.__version__.split("+")[0]
+        for strategy in STRATEGIES + ["zb-v"]:
+            plan = penstock.plan(costs, workers=2, strategy=strategy, straight=True,
+                                 micro_batches=4)
+            text = penstock.schedule(plan, micro_batches=4, format="pytorch", pytorch=version)
+            rows = [line.split(",") for line in text.splitlines()]
+            orders = {rank: [schedules._Action.from_str(cell) for cell in row]
+                      for rank, row in enumerate(rows)}  # fmt: skip
+            self.assertEqual([[str(a) for a in order] for order in orders.values()], rows)
+            if hasattr(schedules, "_validate_send_waits"):
+                schedules._validate_send_waits(orders)
+            self.assertTrue(penstock.verify(text)["ok"])
+
     def are_as_without_a_pipeline(self, losses):
         self.assertEqual(len(losses), 20)
         self.assertLess(losses[-1], 0.9 * losses[0])

@@ -46,7 +46,7 @@ def ranks_of_torchrun(program, ranks):
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
              f"--nproc-per-node={ranks}", str(path)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PENSTOCK_PORT": free_port()},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PENSTOCK_LISTEN": free_port()},
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
     return [done]

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,23 @@ class TrainerTest(unittest.TestCase):
         again = trainer.step(torch.ones(24, 6), torch.zeros(24, dtype=torch.int64))["loss"]
         self.assertNotEqual(first, again)  # it has gone on counting
 
+    def test_numbers_that_do_not_fit_are_named(self):
+        module = nn.Linear(6, 3)
+        for keyword, expected in (("workers", "expected 1 to 1024"),
+                                  ("threads", "expected a whole number that 32 bits hold"),
+                                  ("micro_batches", "expected 1 to the batch_size 64")):
+            expected = f"{keyword}: {expected}, found 1000000000000$"
+            with self.assertRaisesRegex(penstock.PenstockError, expected):
+                penstock.Trainer(module, torch.randn(4, 6), **{keyword: 10**12})
+
+    def test_targets_that_are_all_ignored_are_refused(self):
+        trainer = quick(nn.Linear(6, 3), torch.randn(4, 6), strategy="serial", workers=1)
+        ignored = torch.full((48,), -100)
+        with self.assertRaisesRegex(penstock.PenstockError, "nothing can be learned from"):
+            trainer.fit(torch.randn(48, 6), ignored)
+        ignored[47] = 2
+        trainer.fit(torch.randn(48, 6), ignored)
+
     def test_a_forked_process_leaves_the_files_alone(self):
         module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
         module[0].weight.requires_grad_(False)
@@ -117,6 +135,24 @@ class TrainerTest(unittest.TestCase):
         del trainer
         gc.collect()
         self.assertFalse(os.path.exists(folder))
+
+    def test_what_a_killed_process_has_left_goes(self):
+        module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+        ends, told = os.pipe()
+        process = os.fork()
+        if process == 0:
+            folder = penstock._trainer._Folder()
+            os.write(told, folder.name.encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(process, 0)
+        left = os.read(ends, 1000).decode()
+        self.assertTrue(os.path.isdir(left))
+        alive = quick(module, torch.randn(4, 6), strategy="serial", workers=1)
+        for folder in (left, alive._folder.name):
+            os.utime(folder, (0, 0))
+        quick(module, torch.randn(4, 6), strategy="serial", workers=1)
+        self.assertFalse(os.path.exists(left))
+        self.assertTrue(os.path.isdir(alive._folder.name))
 
     def test_small_micro_batches_of_batch_norm_are_warned_of(self):
         module = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))

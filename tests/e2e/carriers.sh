@@ -3,7 +3,7 @@
 # connections. MPI is left out where mpirun or the module is missing.
 source "$(dirname "$0")/lib.sh"
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR PENSTOCK_PORT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR PENSTOCK_LISTEN
 # Parts of messages of 64 KiB and more: activations of 32 x 1024, weights of 1024 x 1024.
 model="--model mlp --width 1024 --data synthetic --train-samples 256 --test-samples 32 --lr 0.01"
 run 0 profile --model mlp --width 1024 --batch-size 32 --samples 1 -o profile.json

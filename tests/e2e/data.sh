@@ -39,6 +39,8 @@ for parts in 2 4; do
     fail "$parts micro-batches have other losses: $(paste losses.1 losses.$parts | tr '\n' ' ')"
 done
 refused "holds -100, expected a class" train $tokens --ignore-index -1
+refused "nothing can be learned from 'ignored.npz'" train --model "$models/tokens.pt2" \
+  --data ignored.npz
 
 # A text, and a row of tokens.
 run 0 train --model "$models/letters.pt2" --data text.txt --strategy serial --epochs 2 \

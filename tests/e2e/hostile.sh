@@ -9,6 +9,7 @@ garbage() { for _ in $(seq 200); do printf 'garbage \377\376\000\033[31m{[("\n';
 
 make_files() {
   garbage >garbage.bin
+  mkfifo fifo  # nobody writes
   mkdir folder empty idx
   for file in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte \
     t10k-labels-idx1-ubyte; do

@@ -2,7 +2,7 @@
 # that die, are stopped or do not fit are reported; nothing is left running.
 source "$(dirname "$0")/lib.sh"
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_PORT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_LISTEN
 model="--model mlp --width 64 --data synthetic --train-samples 512 --test-samples 64 --lr 0.01"
 penstock profile --model mlp --width 64 --batch-size 8 -o profile.json >/dev/null 2>&1 ||
   fail "profile: exit code $?"
@@ -276,12 +276,13 @@ grep -q '"interrupted":true' launch.out || fail "interrupted: $(head -c 300 laun
 # So does SIGTERM to a rank that only adds gradients.
 rm -rf saved
 "$PENSTOCK" launch -n 2 --servers 1 -- train $common --strategy dp --sync summation \
-  --epochs 100000 --no-eval --checkpoint saved --json >launch.out 2>launch.err &
+  --stopped-exit-code 143 --epochs 100000 --no-eval --checkpoint saved --json \
+  >launch.out 2>launch.err &
 launcher=$!
 until_there saved/latest
 kill -TERM "$(rank_process $launcher 2)"
 wait_within 30 $launcher
-[ "$code" -eq 0 ] || fail "a stopped server: exit code $code: $(tail -n 5 launch.err)"
+[ "$code" -eq 143 ] || fail "a stopped server: exit code $code: $(tail -n 5 launch.err)"
 grep -q '"interrupted":true' launch.out || fail "a stopped server: $(head -c 300 launch.out)"
 
 # Servers that have nothing to do are named.

@@ -1,7 +1,7 @@
 # profile and probe as ranks of a job: rank 0 writes what all have measured, and plan takes it.
 source "$(dirname "$0")/lib.sh"
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_PORT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_LISTEN
 
 # probe: a cluster of processes.
 run 0 launch -n 2 -- probe --seconds 0.6 -o cluster.toml

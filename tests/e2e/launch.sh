@@ -2,7 +2,7 @@
 # for the commands that may be launched.
 source "$(dirname "$0")/lib.sh"
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_PORT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_LISTEN
 quick="probe --seconds 0.3"
 
 # The command's own options.

@@ -64,6 +64,22 @@ until_started() {
   fail "no checkpoint in $1: $(tail -n 2 err)"
 }
 
+# Two processes that a launcher has not told of each other: the second one says so.
+"$PENSTOCK" train $small --train-samples 4000 --no-eval --strategy serial --epochs 1000000 \
+  --history both.json --checkpoint first --stopped-exit-code 75 >first.out 2>first.err </dev/null &
+pid=$!
+until_started first
+refused "both.json' is what another run is to write (process $pid on " train $small \
+  --strategy serial --history both.json
+refused "another run is saving into 'first'" \
+  train $small --strategy serial --epochs 1000000 --checkpoint first --resume
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code -eq 75 ] || fail "stopped by SIGTERM: exit code $code: $(tail -n 3 first.err)"
+[ -s both.json ] || fail "no history"
+[ ! -e .both.json.lock ] || fail "the lock of a file is left"
+
 # A run that is stopped for longer than its deadline goes on.
 "$PENSTOCK" train $small --train-samples 4000 --batch-size 16 --no-eval --strategy mp --workers 2 \
   --epochs 1000000 --deadline 2 --checkpoint paused >out 2>err </dev/null &

@@ -38,6 +38,8 @@ masks = ("<i8", (count, 8), mask)
 following = [(x + 1) % 16 if m else -100 for x, m in zip(ids[2], mask)]
 labels = ("<i8", (count, 8), following)
 write(folder / "tokens.npz", input_ids=ids, attention_mask=masks, labels=labels)
+write(folder / "ignored.npz", input_ids=ids, attention_mask=masks,
+      labels=("<i8", (count, 8), [-100] * (count * 8)))
 write(folder / "no_mask.npz", input_ids=ids, labels=labels)
 write(folder / "other_rows.npz", input_ids=("<i4", (count, 7), ids[2][: count * 7]),
       attention_mask=masks, labels=labels)

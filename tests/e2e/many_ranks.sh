@@ -1,7 +1,7 @@
 # 64 ranks on one machine, with a tiny model: they start, train, and end cleanly on SIGINT.
 source "$(dirname "$0")/lib.sh"
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_PORT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_LISTEN
 ranks=64 most_start_s=${2:-30} most_end_s=${3:-30}
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 run 0 profile --model mlp --width 16 --batch-size 1 --samples 1 -o profile.json

@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 # Open MPI's own: two that start at once fail over its folder in /tmp.
 export TMPDIR=$work
 [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR PENSTOCK_PORT PENSTOCK_SERVERS
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR PENSTOCK_LISTEN PENSTOCK_SERVERS
 export MASTER_PORT=$((20000 + $$ % 10000)) OMP_NUM_THREADS=1
 
 # Each rank's output in a file of its own.

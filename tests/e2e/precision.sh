@@ -2,7 +2,7 @@
 # have the bits of one process with half of the bytes between stages.
 source "$(dirname "$0")/lib.sh"
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_PORT
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_LISTEN
 model="--model mlp --width 64"
 common="$model --data synthetic --train-samples 256 --test-samples 64 --lr 0.01 --batch-size 32"
 

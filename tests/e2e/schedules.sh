@@ -44,6 +44,21 @@ run 1 verify s.txt
 for kind in interleaved interleaved-zb dualpipe-v; do
   sound --kind "$kind" --format pytorch --compute-only
 done
+# With messages, for the PyTorch that is to read them.
+for kind in 1f1b-flush interleaved zb-v dualpipe-v; do
+  run 0 schedule --kind $kind --stages 4 --format pytorch --pytorch 2.15 -o waits.csv
+  run 0 schedule --kind $kind --stages 4 --format pytorch --pytorch 2.14.1 -o plain.csv
+  waits=$(grep -o 'WAIT_SEND_[FB]' waits.csv | wc -l)
+  [ "$waits" -gt 0 ] && [ "$waits" = "$(grep -o ',[0-9]*SEND_[FB]' plain.csv | wc -l)" ] ||
+    fail "$kind: not one wait for each send"
+  for file in waits.csv plain.csv; do
+    run 0 verify $file --json
+    grep -q '"ok":true' out || fail "$kind, $file: $(cat out)"
+  done
+done
+refused 'whose schedule files are known (2.13, 2.14 or 2.15)' schedule --kind gpipe \
+  --format pytorch --pytorch 2.16
+refused 'expected --format pytorch with it' schedule --kind gpipe --pytorch 2.15
 run 2 schedule --kind 1f1b --format pytorch
 for kind in 'chimera --stages 4' 'dualpipe --stages 4' 'gpipe --replicas 2' 'forward-only'; do
   run 1 schedule --kind $kind --format pytorch -o rows.csv

@@ -17,7 +17,8 @@ constexpr std::array kOps = {
     Op::Offload,      Op::Load,          Op::SendForward,   Op::RecvForward,    Op::SendBackward,
     Op::RecvBackward, Op::SyncGradients, Op::NormGradients, Op::Step,           Op::FreeWeights};
 /// Words that occur only in PyTorch's notation.
-constexpr std::array<std::string_view, 3> kPyTorchOnly = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
+constexpr std::array<std::string_view, 6> kPyTorchOnly = {
+    "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

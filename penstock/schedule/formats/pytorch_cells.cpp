@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "penstock/schedule/formats/action_parser.h"
@@ -28,6 +31,8 @@ class RowReader {
       read_cell(unquoted(trimmed(line.substr(0, comma))));
       line.remove_prefix(std::min(comma + 1, line.size()));
     }
+    const auto is_sending = [](const Pending& each) { return is_send(std::get<Op>(each)); };
+    cells_.sends_without_wait += std::count_if(pending_.begin(), pending_.end(), is_sending);
   }
 
  private:
@@ -66,10 +71,37 @@ class RowReader {
       ++cells_.shards;
       return;
     }
+    if (digits > 0 && word.starts_with(kWait)) {
+      end_wait(text, word.starts_with("WAIT_REDUCE") ? reduction(text, digits, kWaitReduce)
+                                                     : waited_send(text, digits));
+      return;
+    }
     if (static_cast<int64_t>(row_.actions.size()) >= budget_)
       place_.fail(fmt::format("more than {} actions", kMaxActions));
-    row_.actions.push_back(digits > 0 && word.starts_with(kReduce) ? reduction(text, digits)
-                                                                   : action(text, word));
+    row_.actions.push_back(digits > 0 && word.starts_with(kReduce)
+                               ? reduction(text, digits, kReduce)
+                               : action(text, word));
+    const Action& read = row_.actions.back();
+    if (is_send(read.op) || read.op == Op::SyncGradients) pending_.insert(key_of(read));
+  }
+
+  using Pending = std::tuple<Op, StageId, MicroBatchId>;
+  static Pending key_of(const Action& a) { return {a.op, a.stage, a.micro_batch}; }
+
+  /// The send that a WAIT_SEND waits for: the same text without the word.
+  Action waited_send(std::string_view text, size_t digits) const {
+    const std::string_view sent = text.substr(digits + kWait.size());
+    if (!sent.starts_with(to_string(Op::SendForward)) &&
+        !sent.starts_with(to_string(Op::SendBackward)))
+      fail(text, "expected WAIT_SEND_F, WAIT_SEND_B or WAIT_REDUCE_GRAD");
+    return parse_action(std::string(text.substr(0, digits)).append(sent), place_, cell_);
+  }
+
+  void end_wait(std::string_view text, const Action& waited) {
+    if (pending_.erase(key_of(waited)) == 0)
+      fail(text, fmt::format("expected the {} that it waits for before it in its row",
+                             waited.op == Op::SyncGradients ? kReduce : to_string(waited.op)));
+    ++cells_.waits;
   }
 
   Action action(std::string_view text, std::string_view word) const {
@@ -91,10 +123,11 @@ class RowReader {
   }
 
   /// REDUCE_GRAD, with or without a number behind it, as the SYNC of the only mini-batch.
-  Action reduction(std::string_view text, size_t digits) const {
-    const std::string_view number = text.substr(digits + kReduce.size());
+  Action reduction(std::string_view text, size_t digits, std::string_view word) const {
+    if (!text.substr(digits).starts_with(word)) fail(text, fmt::format("expected {}", word));
+    const std::string_view number = text.substr(digits + word.size());
     if (!number.empty() && !parse_count(number))
-      fail(text, fmt::format("expected nothing or a number behind {}", kReduce));
+      fail(text, fmt::format("expected nothing or a number behind {}", word));
     const std::optional<int64_t> stage = parse_count(text.substr(0, digits));
     if (!stage || *stage >= INT32_MAX) fail(text, "the stage is too large");
     const StageId id{static_cast<int32_t>(*stage)};
@@ -102,12 +135,15 @@ class RowReader {
   }
 
   static constexpr std::string_view kReduce = "REDUCE_GRAD";
+  static constexpr std::string_view kWaitReduce = "WAIT_REDUCE_GRAD";
+  static constexpr std::string_view kWait = "WAIT_";
 
   PyTorchCells& cells_;
   PyTorchRow& row_;
   const TextPlace& place_;
   int64_t budget_;
   int64_t cell_ = 0;
+  std::set<Pending> pending_;  ///< what nothing has waited for
 };
 
 bool is_empty(const PyTorchRow& row) {

@@ -26,6 +26,8 @@ struct PyTorchCells {
   /// Line of a row without actions before another row; 0: none.
   int64_t first_empty_line = 0;
   int64_t shards = 0;  ///< UNSHARD and RESHARD
+  int64_t waits = 0;   ///< WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD
+  int64_t sends_without_wait = 0;
 };
 
 /// Throws ParseError naming line and cell.

@@ -277,6 +277,15 @@ std::vector<std::string> notes_of(const PyTorchCells& cells) {
   if (cells.shards > 0)
     notes.push_back(fmt::format("left out {} UNSHARD and RESHARD: parameters are not sharded here",
                                 cells.shards));
+  if (cells.waits > 0) {
+    notes.push_back(
+        fmt::format("left out {} WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD: a send ends by "
+                    "itself here, and a sum where it stands",
+                    cells.waits));
+    if (cells.sends_without_wait > 0)
+      notes.push_back(fmt::format("PyTorch refuses the file: {} sends have no WAIT_SEND",
+                                  cells.sends_without_wait));
+  }
   int64_t overlaps = 0;
   for (const PyTorchRow& row : cells.rows) overlaps += static_cast<int64_t>(row.overlaps.size());
   if (overlaps > 0) {

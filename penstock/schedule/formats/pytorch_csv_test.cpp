@@ -204,6 +204,67 @@ TEST(PyTorchCsv, ReduceGradWithoutMessagesIsLeftOut) {
                   .lowered);
 }
 
+// What PyTorch 2.15.0 makes of kWaitless.
+constexpr const char* kWaitless =
+    "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+    "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n";
+constexpr const char* kWithWaits =
+    "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1\n"
+    "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1\n";
+
+TEST(PyTorchCsv, WaitsForSendsAreReadAndWrittenForTheVersionThatHasThem) {
+  std::vector<std::string> notes;
+  const Schedule schedule = parse_schedule(kWithWaits, "s.csv", &notes);
+  EXPECT_EQ(schedule, parse_schedule(kWaitless, "s.csv"));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("left out 4 WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE")));
+  EXPECT_EQ(to_pytorch_csv(schedule, pytorch_form("2.15")), kWithWaits);
+  EXPECT_EQ(to_pytorch_csv(schedule, pytorch_form("2.15.0")), kWithWaits);
+  for (const char* version : {"2.13", "2.14", "2.14.1"})
+    EXPECT_EQ(to_pytorch_csv(schedule, pytorch_form(version)), kWaitless) << version;
+  for (const char* version : {"2.1", "2.150", "2.16", "3", "latest"})
+    EXPECT_THROW(pytorch_form(version), ConfigError) << version;
+}
+
+TEST(PyTorchCsv, AWaitStandsBehindTheOverlapOfItsBackward) {
+  const Schedule schedule = parse_schedule(
+      "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OVERLAP_F_B,0SEND_F1,0RECV_B1,0B1\n"
+      "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n",
+      "s.csv");
+  const std::string text = to_pytorch_csv(schedule, PyTorchForm::From215);
+  EXPECT_THAT(text, HasSubstr(",(0F1;0B0)OVERLAP_F_B,0WAIT_SEND_F0,0SEND_F1,"));
+  EXPECT_EQ(parse_schedule(text, "s.csv"), schedule);
+}
+
+TEST(PyTorchCsv, ASumOfGradientsHasItsWait) {
+  const Schedule ours = lower(
+      generate(Strategy::OneFOneBFlush, {.replicas = {2, 1}, .micro_batches = 2, .accumulate = 2}),
+      chain_links(2));
+  const std::string text = to_pytorch_csv(ours, PyTorchForm::From215);
+  EXPECT_THAT(text, HasSubstr("0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"));
+  std::vector<std::string> notes;
+  EXPECT_EQ(parse_schedule(text, "s.csv", &notes).workers, ours.workers);
+}
+
+TEST(PyTorchCsv, AWaitWithoutItsSendIsRefused) {
+  EXPECT_THAT(csv_refusal("0F0,0WAIT_SEND_F0,0SEND_F0\n1RECV_F0,1F0\n"),
+              HasSubstr("s.csv:1: action 2 '0WAIT_SEND_F0': expected the SEND_F that it waits for "
+                        "before it in its row"));
+  EXPECT_THAT(csv_refusal("0F0,0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0\n1RECV_F0,1F0\n"),
+              HasSubstr("action 4"));
+  EXPECT_THAT(csv_refusal("0F0,0B0,0WAIT_REDUCE_GRAD\n"), HasSubstr("expected the REDUCE_GRAD"));
+  EXPECT_THAT(csv_refusal("0F0,0WAIT_RECV_F0\n"), HasSubstr("expected WAIT_SEND_F, WAIT_SEND_B"));
+  EXPECT_THAT(csv_refusal("0F0,0WAIT_\n"), HasSubstr("s.csv:1: action 2"));
+  EXPECT_THAT(csv_refusal("0F0,0WAIT_REDUCE\n"), HasSubstr("expected WAIT_REDUCE_GRAD"));
+  EXPECT_THAT(csv_refusal("# penstock schedule 1\n# replicas: 1\n"
+                          "# micro-batches: 1  accumulate: 1  weights: flush\n0F0,0WAIT_SEND_F0\n"),
+              HasSubstr("WAIT_SEND_F belongs to PyTorch's CSV"));
+  std::vector<std::string> notes;
+  parse_schedule("0F0,0SEND_F0,0F1,0SEND_F1,0WAIT_SEND_F0\n1RECV_F0,1F0,1RECV_F1,1F1\n", "s.csv",
+                 &notes);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("left out 1"),
+                                 HasSubstr("PyTorch refuses the file: 1 sends have no WAIT_SEND")));
+}
+
 TEST(PyTorchCsv, SaysWhatItLeavesOutOrReadsAsSomethingElse) {
   std::vector<std::string> notes;
   const Schedule schedule = parse_schedule(

@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
 
 #include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/formats/pytorch_csv.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
+#include "penstock/util/text/quoted.h"
 
 namespace penstock::schedule {
 namespace {
@@ -62,7 +66,8 @@ int32_t neighbour(const Action& action) {
 
 class RowWriter {
  public:
-  RowWriter(const ScheduleShape& shape, std::string& text) : shape_(shape), text_(text) {}
+  RowWriter(const ScheduleShape& shape, PyTorchForm form, std::string& text)
+      : shape_(shape), has_waits_(form == PyTorchForm::From215), text_(text) {}
 
   void write(size_t worker, const std::vector<Action>& list) {
     const size_t begin = text_.size();
@@ -74,7 +79,13 @@ class RowWriter {
       written.before(action);
       append(worker, action);
       written.after(action);
+      note_wait(action);
+      // Inside of an OVERLAP_F_B there is no place for one.
+      if (!action.with_next) write_waits(written);
     }
+    for (const auto& [of, send] : sent_forward_) due_.push_back(send);
+    due_.insert(due_.end(), sent_back_.begin(), sent_back_.end());
+    write_waits(written);
     written.end();
     if (text_.size() == begin) {
       throw ConfigError(fmt::format(
@@ -85,6 +96,32 @@ class RowWriter {
   }
 
  private:
+  /// What is to be waited for behind `action`, or later.
+  void note_wait(const Action& action) {
+    if (!has_waits_) return;
+    if (action.op == Op::SendForward) sent_forward_[{action.stage, action.micro_batch}] = action;
+    if (action.op == Op::SendBackward) sent_back_.push_back(action);
+    if (action.op == Op::SyncGradients) due_.push_back(action);
+    if (!makes_input_gradients(action.op)) return;
+    // The gradient came back, so the peer has received what it was made from.
+    const auto sent = sent_forward_.find({action.stage, action.micro_batch});
+    if (sent == sent_forward_.end()) return;
+    due_.push_back(sent->second);
+    sent_forward_.erase(sent);
+  }
+
+  void write_waits(ListText& written) {
+    for (const Action& action : due_) {
+      written.before(action);
+      const std::string_view word =
+          action.op == Op::SyncGradients ? "REDUCE_GRAD" : to_string(action.op);
+      text_ += fmt::format("{}WAIT_{}", action.stage.value, word);
+      if (is_send(action.op)) text_ += fmt::to_string(action.micro_batch.value);
+      written.after(action);
+    }
+    due_.clear();
+  }
+
   bool is_replicated(StageId stage) const {
     return stage.value >= 0 && stage.value < shape_.num_stages() &&
            shape_.replicas[stage.index()] > 1;
@@ -106,18 +143,41 @@ class RowWriter {
   }
 
   const ScheduleShape& shape_;
+  bool has_waits_;
   std::string& text_;
+  // Sends that nothing has waited for.
+  std::map<std::pair<StageId, MicroBatchId>, Action> sent_forward_;
+  std::vector<Action> sent_back_;
+  std::vector<Action> due_;  ///< what is to be waited for behind this action
 };
 
 }  // namespace
 
-std::string to_pytorch_csv(const Schedule& schedule) {
+PyTorchForm pytorch_form(std::string_view version) {
+  struct Known {
+    std::string_view version;
+    PyTorchForm form;
+  };
+  constexpr std::array<Known, 3> kKnown = {
+      {{"2.13", PyTorchForm::To214}, {"2.14", PyTorchForm::To214}, {"2.15", PyTorchForm::From215}}};
+  for (const Known& known : kKnown) {
+    const bool is_of_it = version.starts_with(known.version) &&
+                          (version.size() == known.version.size() || version[4] == '.');
+    if (is_of_it) return known.form;
+  }
+  throw ConfigError(
+      fmt::format("expected a version of PyTorch whose schedule files are known (2.13, 2.14 or "
+                  "2.15), found {}",
+                  in_quotes(version)));
+}
+
+std::string to_pytorch_csv(const Schedule& schedule, PyTorchForm form) {
   check_shape(schedule.shape);
   check_sums(schedule);
   std::string text;
   text.reserve(static_cast<size_t>(schedule.num_actions()) * 8);
-  RowWriter writer(schedule.shape, text);
-  for (size_t w = 0; w < schedule.workers.size(); ++w) writer.write(w, schedule.workers[w]);
+  for (size_t w = 0; w < schedule.workers.size(); ++w)
+    RowWriter(schedule.shape, form, text).write(w, schedule.workers[w]);
   return text;
 }
 

@@ -14,6 +14,7 @@
 
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/util/error.h"
+#include "penstock/util/files/output_lock.h"
 #include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
@@ -64,8 +65,8 @@ RunLock::RunLock(const fs::path& directory, std::chrono::milliseconds patience) 
     if (std::chrono::steady_clock::now() >= deadline) {
       ::close(descriptor_);
       throw ConfigError(fmt::format(
-          "another run is saving into '{}': choose another folder, or end that run first",
-          directory.string()));
+          "another run is saving into '{}': choose another folder, or end that run first. {}",
+          directory.string(), kUnknownLauncherHint));
     }
     std::this_thread::sleep_for(kBetween);
   }

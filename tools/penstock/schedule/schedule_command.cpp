@@ -42,6 +42,7 @@ struct ScheduleOptions : CommonOptions {
   bool compute_only = false;
   bool grid = false;
   std::string format = "penstock";
+  std::string pytorch;  ///< the version that is to read the CSV; empty: 2.13
   std::string output;
   CLI::Option* stages_option = nullptr;
   CLI::Option* chunks_option = nullptr;
@@ -180,12 +181,17 @@ int run_schedule(const ScheduleOptions& options) {
     throw ConfigError(
         "--grid shows the grid instead of --format pytorch: write the CSV to a file, with "
         "--output");
+  if (!options.pytorch.empty() && options.format != "pytorch")
+    throw ConfigError(
+        "--pytorch says which PyTorch reads the CSV: expected --format pytorch with it");
+  const auto form = parse_option("--pytorch", options.pytorch.empty() ? "2.13" : options.pytorch,
+                                 schedule::pytorch_form);
   const schedule::Schedule schedule = make_schedule(options);
   if (options.format == "pytorch") {
     if (const auto why = schedule::why_pytorch_refuses(schedule))
       throw NoAnswer(fmt::format("PyTorch does not run {}: {}", schedule.kind, *why));
   }
-  const std::string text = options.format == "pytorch" ? schedule::to_pytorch_csv(schedule)
+  const std::string text = options.format == "pytorch" ? schedule::to_pytorch_csv(schedule, form)
                                                        : schedule::to_text(schedule);
   if (to_file) write_output(options.output, text);
   if (options.json) {
@@ -270,6 +276,9 @@ Command schedule_command(CLI::App& parent) {
                   "penstock, or pytorch: the CSV of torch.distributed.pipelining")
       ->check(CLI::IsMember({"penstock", "pytorch"}))
       ->capture_default_str();
+  app->add_option("--pytorch", options->pytorch,
+                  "With --format pytorch: the version of PyTorch that is to read the CSV, which "
+                  "matters with messages: 2.13, 2.14 or 2.15 (default: 2.13)");
   app->add_option("-o,--output", options->output, "File to write the schedule to");
   add_order_cost_options(*app, options->costs);
   add_common(*app, *options);

@@ -93,7 +93,7 @@ int run_train(const options::TrainRequest& request, job::Job* job,
   const train::TrainResult result = job::train(run, watching);
   observer->finish();
   if (run.is_first()) write_results(run, result);
-  return kExitYes;
+  return result.interrupted ? request.run.stopped_exit_code : kExitYes;
 }
 
 /// A rank that is not the first leaves long reports to it.
@@ -101,6 +101,8 @@ int run_later_rank(const options::TrainRequest& request, job::Job* job,
                    const job::PrepareOptions& options) {
   try {
     return run_train(request, job, options);
+  } catch (const NoAnswer&) {
+    return kExitNo;  // all ranks know, and rank 0 says it
   } catch (const Error&) {
     runtime::Failure failure = runtime::describe(std::current_exception());
     failure.text = failure.text.substr(0, failure.text.find('\n'));
@@ -131,7 +133,7 @@ int run_train(const TrainArguments& arguments, const CLI::App& app) {
   } catch (const Error&) {
     if (!g_stop) throw;
     // There will be no job; rank 0 writes the result of a run without steps.
-    if (is_later_rank()) return kExitYes;
+    if (is_later_rank()) return request.run.stopped_exit_code;
   }
   const bool is_first = job == nullptr || job->is_first();
   return is_first ? run_train(request, job.get(), options)

@@ -59,7 +59,7 @@ probe::JobProbe probe_job(job::Job& job, ProbeArguments& options) {
   }
   probe::JobProbe result{
       .links = job.measure_links(std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)),
-                                 options.probe.workers),
+                                 options.probe.workers, /*stop=*/nullptr),
       .ranks = {},
       .workers_per_rank = options.probe.workers};
   const bool trains = job.rank() < result.links.ranks;

@@ -32,6 +32,11 @@ constexpr std::chrono::milliseconds kLookAgain{100};
 /// How long who_waits() waits for the other ranks.
 constexpr std::chrono::seconds kAnswers{2};
 
+/// A text that ends in a colon, with the list that it announces, which may be empty.
+std::string listed(const std::string& text, const std::string& list) {
+  return text + (list.empty() && text.ends_with(':') ? " none" : list);
+}
+
 Failure get_failure(net::WireReader& in) {
   const auto kind = in.get<Failure::Kind>();
   return {kind, std::string(in.text())};
@@ -308,6 +313,7 @@ void MeshRun::end_if_all_done() {
     outcome_->failure = failure_;
     if (failure_->kind == Failure::Kind::Transport) {
       for (const auto& [rank, workers] : workers_of_done_) outcome_->failure->text += workers;
+      outcome_->failure->text = listed(outcome_->failure->text, "");
     }
     note = net::wire_text(Note::End, true, outcome_->failure->kind, outcome_->failure->text);
   } else {
@@ -358,7 +364,7 @@ RunOutcome MeshRun::finish(Wait& wait) {
   const std::string workers = report_done();
   if (!wait_for_end(wait)) {
     const std::string text =
-        fmt::format("another rank has not finished its run; the workers are:{}", who_waits());
+        listed("another rank has not finished its run; the workers are:", who_waits());
     fail(std::make_exception_ptr(TimeoutError(text)));
     throw TimeoutError(text);
   }
@@ -366,7 +372,8 @@ RunOutcome MeshRun::finish(Wait& wait) {
   if (!outcome_) {
     // Rank 0 is lost: this rank's own view is all there is.
     raise({Failure::Kind::Transport,
-           (failure_ ? failure_->text : name_of(0) + " is lost:") + workers});
+           listed(failure_ ? failure_->text : name_of(0) + " is lost; this rank's workers are:",
+                  workers)});
   }
   if (outcome_->failure) {
     if (exception_ && failure_->text == outcome_->failure->text) std::rethrow_exception(exception_);
