@@ -1,6 +1,7 @@
 #include "penstock/frames/opencv/image_decoder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <system_error>
 
 #include "penstock/frames/natural_order.h"
+#include "penstock/frames/opencv/jpeg_end.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/text/printable.h"
@@ -39,6 +41,10 @@ bool ImageDecoder::decode(const fs::path& file, int channels, std::string& why) 
   }
   if (content.empty()) {
     why = "it is empty";
+    return false;
+  }
+  if (is_jpeg(content) && !has_jpeg_end(content)) {
+    why = "its JPEG has no end: the file is cut off";
     return false;
   }
   OpencvError error;
