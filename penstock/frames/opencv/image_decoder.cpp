@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 12> kImageEndings = {".jpg",  ".jpeg", ".
 ImageDecoder::ImageDecoder(const fs::path& opencv_module)
     : opencv_(load_opencv(opencv_module)), picture_(make_picture(opencv_)) {}
 
-bool ImageDecoder::decode(const fs::path& file, int channels, std::string& why) {
+bool ImageDecoder::decode(const fs::path& file, int channels, bool turns, std::string& why) {
   std::string content;
   try {
     content = read_file(file, kMaxImageFileBytes);
@@ -50,7 +50,7 @@ bool ImageDecoder::decode(const fs::path& file, int channels, std::string& why) 
   OpencvError error;
   channels_ = channels;
   if (opencv_.decode(reinterpret_cast<const uint8_t*>(content.data()),
-                     static_cast<int64_t>(content.size()), channels, picture_.get(), &error))
+                     static_cast<int64_t>(content.size()), channels, turns, picture_.get(), &error))
     return true;
   why = text_of(error);
   return false;

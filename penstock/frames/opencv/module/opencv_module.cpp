@@ -120,13 +120,13 @@ void to_bytes(cv::Mat& raw) {
   raw.convertTo(raw, CV_8U, 1.0 / 257);
 }
 
-bool decode(const uint8_t* bytes, int64_t count, int channels, OpencvPicture* picture,
+bool decode(const uint8_t* bytes, int64_t count, int channels, bool turns, OpencvPicture* picture,
             OpencvError* error) noexcept {
   return guarded(false, error, [&] {
     const cv::Mat content(1, static_cast<int>(count), CV_8U, const_cast<uint8_t*>(bytes));
     const int colours = channels == 1 ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR;
     picture->raw = cv::imdecode(
-        content, colours | cv::IMREAD_ANYDEPTH);
+        content, colours | cv::IMREAD_ANYDEPTH | (turns ? 0 : cv::IMREAD_IGNORE_ORIENTATION));
     if (picture->raw.empty()) {
       write_error("it is no image of a known format, or damaged", error);
       return false;
