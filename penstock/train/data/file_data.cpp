@@ -16,6 +16,7 @@
 
 #include "penstock/train/data/array_choice.h"
 #include "penstock/train/data/image_files.h"
+#include "penstock/train/data/image_table.h"
 #include "penstock/train/data/image_tree.h"
 #include "penstock/train/data/npy.h"
 #include "penstock/train/data/sample_subset.h"
@@ -201,6 +202,23 @@ DataParts read_text_file(const DataSpec& spec, const std::string& file) {
     check_takes_bytes(spec);
     const auto text = std::make_shared<const FileBytes>(file, kMostBytes);
     return {.train = from_tokens(spec, file, row_of(text, 0, number_type("u1"))), .in_order = true};
+  });
+}
+
+DataParts read_table_file(const DataSpec& spec, const std::string& file) {
+  return read_own(file, [&]() -> DataParts {
+    // A table of test images has the classes of the other one.
+    const bool is_test = file == spec.test_file.string() && file != spec.name;
+    std::vector<std::string> classes;
+    if (is_test) classes = read_image_table(spec.name, spec.class_order).train.classes;
+    ImageTable table = read_image_table(file, spec.class_order, classes);
+    std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    if (folder.empty()) folder = ".";
+    DataParts found{.test_from = table.test_from, .left_out = table.train.left_out};
+    for (const std::string& name : table.train.classes) found.classes.push_back(printable(name));
+    if (!table.test.images.empty()) found.test = images_of(spec, folder, std::move(table.test));
+    found.train = images_of(spec, folder, std::move(table.train));
+    return found;
   });
 }
 

@@ -20,6 +20,8 @@ DataParts read_token_file(const DataSpec& spec, const std::string& file);
 DataParts read_binary_file(const DataSpec& spec, const std::string& file);
 /// .txt: the same, its bytes; for models of few tokens, or where DataSpec::bytes_are_tokens.
 DataParts read_text_file(const DataSpec& spec, const std::string& file);
+/// .csv: images by name, with their classes (image_table.h).
+DataParts read_table_file(const DataSpec& spec, const std::string& file);
 /// Images in a folder per class, or such folders as parts (image_tree.h).
 DataParts read_image_folder(const DataSpec& spec, const std::string& folder);
 

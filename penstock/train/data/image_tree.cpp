@@ -183,7 +183,7 @@ ImageTree read_image_tree(const fs::path& folder, ClassOrder order) {
   if (tree.classes.empty()) {
     throw ConfigError(
         fmt::format("folder {} has no folders in it: expected one per class, which holds its "
-                    "images",
+                    "images; or name a table of images and labels (FILE.csv) instead",
                     quoted(folder)));
   }
   if (order == ClassOrder::Numbers)

@@ -38,6 +38,7 @@ constexpr std::array<Reader, kDataFormats.size()> kReaders = {
     read_token_file,
     read_binary_file,
     read_text_file,
+    read_table_file,
     read_image_folder};
 
 DataFormat format_of(const std::string& name, std::span<const DataFormat> more) {
