@@ -275,5 +275,25 @@ TEST(ImageFolder, SixteenBitsThatHoldTwelveAreRefused) {
                                          "would be left"));
 }
 
+TEST(ImageDecoder, TurnsAnImageAsItsCameraWasHeldOnlyIfAsked) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  write_media("image", folder.path() / "1.jpg", 64, 48, 200, 100, 50);
+  std::string content = read_file(folder.path() / "1.jpg");
+  // EXIF with one entry: the orientation (0x0112) is 6, a quarter turn to the right.
+  const std::string exif(
+      "\xFF\xE1\x00\x22"
+      "Exif\0\0MM\0\x2A\0\0\0\x08\0\x01"
+      "\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
+      36);
+  folder.write("1.jpg", content.insert(2, exif));
+  ImageDecoder decoder(kTestModule);
+  std::string why;
+  ASSERT_TRUE(decoder.decode(folder.path() / "1.jpg", kRgb, /*turns=*/false, why)) << why;
+  EXPECT_EQ(decoder.size(), (FrameSize{64, 48, kRgb})) << "as torchvision reads it";
+  ASSERT_TRUE(decoder.decode(folder.path() / "1.jpg", kRgb, /*turns=*/true, why)) << why;
+  EXPECT_EQ(decoder.size(), (FrameSize{48, 64, kRgb}));
+}
+
 }  // namespace
 }  // namespace penstock::frames
