@@ -135,6 +135,16 @@ if [[ -f $(dirname "$PENSTOCK")/penstock-opencv.so ]]; then
   refused "of which class 1 is '2'; the data has 3, and class 1 is '10'" \
     train $numbered --epochs 2 --resume
   run 0 train $numbered --class-order numbers --epochs 2 --resume
+  # The same images by a table.
+  (echo filename,label,split
+    for part in train val; do
+      for name in across diagonal down; do
+        for file in photos/$part/$name/*.ppm; do echo "$file,$name,$part"; done
+      done
+    done) >labels.csv
+  run 0 train --model lenet5 --data labels.csv --batch-size 20 --strategy serial --steps 2
+  line="labels.csv: 120 training samples of 3 classes: 0 across, 1 diagonal, 2 down; 30 test samples"
+  grep -qF "$line (val)" err || fail "labels.csv: $(cat err)"
   # Folders in the classes count, and a class may be called train.
   mkdir -p vehicles/bus vehicles/train/de vehicles/train/fr
   cp photos/train/across/{1,2,3,4}.ppm vehicles/bus

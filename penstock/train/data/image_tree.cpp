@@ -76,11 +76,21 @@ void find_images(const fs::path& folder, const std::string& below, int depth, Fo
   });
 }
 
-bool holds_images(const fs::path& folder) {
-  Found found;
-  LeftOut ignored;
-  find_images(folder, "", 1, found, ignored);
-  return !found.empty();
+/// Looks no further than the first one.
+bool holds_images(const fs::path& folder, int depth) {
+  bool found = false;
+  std::vector<fs::path> below;
+  each_entry(folder, depth, [&](const fs::directory_entry& entry, const std::string& name) {
+    std::error_code ignored;
+    if (found || !clutter(name).empty()) return;
+    if (is_folder(entry))
+      below.push_back(entry.path());
+    else
+      found = frames::is_image_name(name) && entry.is_regular_file(ignored);
+  });
+  return found || std::any_of(below.begin(), below.end(), [&](const fs::path& inner) {
+           return holds_images(inner, depth + 1);
+         });
 }
 
 /// The folders in a folder that may be classes, and what else is there.
@@ -115,7 +125,7 @@ class PartsOf {
   explicit PartsOf(const fs::path& folder) : folder_(folder) {
     for (const std::string& name : folders_in(folder, left_out_)) {
       const std::optional<Part> part = part_named(name);
-      if (!holds_images(folder / name))
+      if (!holds_images(folder / name, 1))
         left_out_.add("folders without images");
       else if (part)
         parts_.emplace_back(*part, name);

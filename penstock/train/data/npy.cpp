@@ -288,7 +288,9 @@ Npz::Npz(const std::filesystem::path& path) : path_(path), archive_(path.string(
 int64_t Npz::memory_for(const std::string& name) const {
   const ZipMember& member = archive_.members().at(name + std::string(kEnding));
   if (member.is_deflated) return saturating_add(member.bytes, member.packed_bytes);
-  return member.bytes < kMapFromBytes ? member.bytes : 0;
+  // Columns cannot be read in parts where they are not aligned.
+  const bool is_read = member.bytes < kMapFromBytes || arrays_.at(name).column_major;
+  return is_read ? member.bytes : 0;
 }
 
 StoredArray Npz::read(const std::string& name) {
