@@ -70,7 +70,8 @@ struct Results {
                 .result = result,
                 .predicted = predicted ? &*predicted : nullptr,
                 .saves = !run.request.run.checkpoint.empty(),
-                .servers = run.servers()} {}
+                .servers = run.servers(),
+                .classes = run.data.classes} {}
   Results(const Results&) = delete;
   Results& operator=(const Results&) = delete;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint_checks.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/plural.h"
 
@@ -22,7 +23,7 @@ std::string step_text(const std::string& folder, const model::Model& model) {
 }  // namespace
 
 Begin begin_run(const options::RunRequest& run, const model::Model& model,
-                const Listener& listener) {
+                const std::vector<std::string>& classes, const Listener& listener) {
   const std::string& folder = run.checkpoint;
   if (folder.empty()) return Begin::Fresh;
   if (!train::has_checkpoint(folder)) {
@@ -38,6 +39,7 @@ Begin begin_run(const options::RunRequest& run, const model::Model& model,
         folder, step_text(folder, model)));
   }
   const train::CheckpointPosition position = train::newest_position(folder, model);
+  train::check_same_classes(position, classes);
   const int64_t epochs = run.epochs;
   const int64_t steps = run.steps;
   if (position.epoch >= epochs) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "penstock/job/listener.h"
 #include "penstock/model/model.h"
@@ -18,8 +20,9 @@ enum class Begin : uint8_t {
 
 /// Looks into the folder of the checkpoints. Tells when a run that resumes finds no checkpoint
 /// there, or nothing left to train. Throws ConfigError when the folder has a checkpoint and the run
-/// does not resume, CheckpointError when it cannot be resumed from.
+/// does not resume, or resumes weights of other classes; CheckpointError when it cannot be resumed
+/// from. `classes`: DataSplit::classes.
 Begin begin_run(const options::RunRequest& run, const model::Model& model,
-                const Listener& listener);
+                const std::vector<std::string>& classes, const Listener& listener);
 
 }  // namespace penstock::job

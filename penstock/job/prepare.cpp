@@ -68,7 +68,10 @@ train::DataSplit data_for(const model::Model& model, const options::TrainRequest
                              .test_file = data.test_file,
                              .test_share = data.test_share,
                              .ignore_index = request.loss.ignore_index,
-                             .skip_bad_samples = data.bad_samples == options::BadSamples::Skip});
+                             .skip_bad_samples = data.bad_samples == options::BadSamples::Skip,
+                             .class_order = data.class_order,
+                             .turns_images = data.turns_images,
+                             .bytes_are_tokens = data.bytes_are_tokens});
   } catch (const ConfigError& error) {
     if (data.name) throw;
     throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
@@ -110,6 +113,7 @@ class Preparation {
       : options_(options), listener_(options.listener), asked_(comparable(request)) {
     if (job != nullptr && !job->is_first()) listener_ = {};  // what all do, rank 0 tells
     load(request, job);
+    if (!run_->data.summary.empty()) listener_.tell(run_->data.summary);
     run_->job = job;
     run_->train = options::train_options_of(run_->request);
     run_->train.stop = options_.stop;
@@ -172,7 +176,8 @@ class Preparation {
     // The rank of a job that has failed may still be ending.
     const std::chrono::seconds patience(restarts_of(run_->job) > 0 ? 10 : 0);
     const auto look = [&]() -> std::string {
-      if (begin_run(run_->request.run, run_->model, listener_) == Begin::Finished)
+      if (begin_run(run_->request.run, run_->model, run_->data.classes, listener_) ==
+          Begin::Finished)
         return "finished";
       const std::string& folder = run_->request.run.checkpoint;
       if (!folder.empty()) {

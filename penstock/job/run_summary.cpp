@@ -278,6 +278,7 @@ std::string summary_json(const Outcome& outcome) {
       {"skipped_steps", r.skipped_steps},
       {"loss_scale", r.loss_scale},
       {"interrupted", r.interrupted},
+      {"classes", outcome.classes},
       {"epochs", epochs},
       {"workers", workers}};
   return document.dump() + "\n";

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "penstock/job/prediction.h"
 #include "penstock/plan/plan.h"
@@ -13,9 +14,10 @@ namespace penstock::job {
 struct Outcome {
   const plan::Plan& plan;
   const train::TrainResult& result;
-  const Prediction* predicted;  ///< null when nothing was trained
-  bool saves = false;           ///< checkpoints, also when interrupted
-  int servers = 0;              ///< ranks, the last ones, that only add gradients
+  const Prediction* predicted;              ///< null when nothing was trained
+  bool saves = false;                       ///< checkpoints, also when interrupted
+  int servers = 0;                          ///< ranks, the last ones, that only add gradients
+  const std::vector<std::string>& classes;  ///< names of 0, 1, ...; empty: they have none
 };
 
 /// One JSON object and a newline.

@@ -16,6 +16,7 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
+#include "penstock/train/data/class_order.h"
 #include "penstock/train/learning_rate.h"
 #include "penstock/train/train_options.h"
 #include "penstock/util/numbers/precision.h"
@@ -43,6 +44,9 @@ struct DataRequest {
   std::string test_file;    ///< empty: the test samples of `name`, or a part of its samples
   double test_share = 0.1;  ///< that part
   BadSamples bad_samples = BadSamples::Fatal;
+  train::ClassOrder class_order = train::ClassOrder::Text;
+  bool turns_images = false;
+  bool bytes_are_tokens = false;
   std::optional<int64_t> threads;  ///< that make inputs ahead of their use; nothing: chosen
   bool shuffle = true;
   bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "penstock/options/sections.h"
 #include "penstock/train/data/data_formats.h"
 #include "penstock/util/error.h"
@@ -18,6 +20,19 @@ Named bad_samples(DataRequest& data) {
             data.bad_samples = name == "skip" ? BadSamples::Skip : BadSamples::Fatal;
           },
           [&data] { return data.bad_samples == BadSamples::Skip ? "skip" : "fatal"; }};
+}
+
+Named class_order(DataRequest& data) {
+  return named(
+      data.class_order,
+      [](const std::string& name) {
+        const auto* const found =
+            std::find(train::kClassOrders.begin(), train::kClassOrders.end(), name);
+        if (found == train::kClassOrders.end())
+          throw ConfigError(fmt::format("expected text or numbers, found '{}'", name));
+        return static_cast<train::ClassOrder>(found - train::kClassOrders.begin());
+      },
+      [](train::ClassOrder order) { return train::kClassOrders[static_cast<size_t>(order)]; });
 }
 
 Named fabric(RunRequest& run) {
@@ -47,6 +62,19 @@ std::vector<Row> data_rows() {
         .slot = [](R& r) -> Slot { return bad_samples(r.data); },
         .help = "What to do with samples of a file that hold nan, or a token or class that does "
                 "not exist, and with images that cannot be decoded: fatal or skip"},
+       {.name = "--class-order",
+        .changes = Changes::Learning,
+        .slot = [](R& r) -> Slot { return class_order(r.data); },
+        .help = "How folders of classes are numbered: text (1, 10, 2), as torchvision does, or "
+                "numbers (1, 2, 10), as timm does"},
+       {.name = "--turn-images",
+        .changes = Changes::Learning,
+        .slot = at<&R::data, &DataRequest::turns_images>,
+        .help = "Turn images as their cameras were held (EXIF), which torchvision does not"},
+       {.name = "--bytes-as-tokens",
+        .slot = at<&R::data, &DataRequest::bytes_are_tokens>,
+        .help = "Take the bytes of a text as tokens, also for a model that knows more than 1024 "
+                "tokens"},
        {.name = "--data-threads",
         .slot = at<&R::data, &DataRequest::threads>,
         .help = "Threads that decode the next images, or gather the next samples for a GPU, while "

@@ -36,8 +36,8 @@ struct StageMemory {
 /// The largest sum, at any moment of a worker's list, of: weight versions held (and the float32
 /// weights behind those of 16 bits, once), constants, gradients and the optimiser's state of each
 /// stage, the stashes of micro-batches from their F (or R) to their B or W, less those that are in
-/// the memory of the host, and what a backward pass needs while it runs. A worker without any B or W
-/// keeps only weights. It does not depend on times. Saturates.
+/// the memory of the host, and what a backward pass needs while it runs. A worker without any B or
+/// W keeps only weights. It does not depend on times. Saturates.
 class MemoryMeter {
  public:
   /// Before the worker's first action, once for each stage that it holds. `trains`: the worker has

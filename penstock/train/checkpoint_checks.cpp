@@ -3,7 +3,10 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "penstock/util/error.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 
@@ -28,6 +31,23 @@ void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions
         "order",
         *checkpoint.shuffle ? "with" : "without", options.shuffle ? "with it" : "without"));
   }
+}
+
+void check_same_classes(const CheckpointPosition& checkpoint,
+                        const std::vector<std::string>& classes) {
+  const std::vector<std::string>& saved = checkpoint.classes;
+  if (saved.empty() || classes.empty() || saved == classes) return;
+  const auto [there, here] =
+      std::mismatch(saved.begin(), saved.end(), classes.begin(), classes.end());
+  const auto name = [](auto found, const std::vector<std::string>& all) {
+    return found == all.end() ? "none" : fmt::format("'{}'", printable(*found));
+  };
+  throw ConfigError(
+      fmt::format("the checkpoint was trained on {} classes, of which class {} is {}; the data has "
+                  "{}, and class {} is {}: expected the same folders in the same order, as text or "
+                  "as numbers",
+                  saved.size(), there - saved.begin(), name(there, saved), classes.size(),
+                  there - saved.begin(), name(here, classes)));
 }
 
 void check_same_position(const CheckpointPosition& checkpoint, const runtime::Ranks& ranks) {

@@ -15,6 +15,11 @@ namespace penstock::train {
 void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions& options,
                         int64_t train_samples);
 
+/// Weights that have learned one numbering of the classes say nothing in another. Where either has
+/// no names, nothing is compared. Throws ConfigError.
+void check_same_classes(const CheckpointPosition& checkpoint,
+                        const std::vector<std::string>& classes);
+
 /// All ranks must go on from the same checkpoint. Collective. Throws RuntimeError.
 void check_same_position(const CheckpointPosition& checkpoint, const runtime::Ranks& ranks);
 

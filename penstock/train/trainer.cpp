@@ -174,6 +174,7 @@ void Run::resume() {
                                   checkpoint.optimizer, to_string(options_.optimizer.kind)));
   }
   if (checkpoint.next_mini_batch > 0) check_inside_epoch(checkpoint, options_, data_.train->size());
+  check_same_classes(checkpoint, data_.classes);
   check_same_position(checkpoint, ranks());
   std::vector<runtime::LayerSnapshot> layers;
   for (const LayerState& state : checkpoint.layers)
@@ -211,6 +212,7 @@ void Run::save() {
        .optimizer = std::string(to_string(options_.optimizer.kind)),
        .plan_request = options_.plan_request,
        .settings = options_.settings,
+       .classes = data_.classes,
        .loss_scale = scales_loss(options_.plan.precision) ||
                              pipeline_.loss_scale() != runtime::LossScaleState{}
                          ? std::optional(pipeline_.loss_scale())

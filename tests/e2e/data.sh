@@ -100,7 +100,7 @@ refused "has a loss of its own" train --model "$models/ownloss.pt2" --data row.n
 refused "tokens are for models of tokens" train $mlp --data text.txt
 refused "there is no file" train $mlp --data nowhere.npz
 refused "nowhere.npy" train --model "$models/letters.pt2" --data nowhere.npy
-refused "unknown data set" train $mlp --data nowhere.csv
+refused "unknown data set" train $mlp --data nowhere.xml
 refused "--test-data" train $mlp --data synthetic --test-data bad.npz
 refused "fatal or skip" train $mlp --data bad.npz --bad-samples maybe
 # A folder of images; decoded beforehand or not, the numbers are the same.
@@ -116,8 +116,47 @@ if [[ -f $(dirname "$PENSTOCK")/penstock-opencv.so ]]; then
   run 0 train $photos --strategy dp --workers 2 --steps 4 --check-against-serial
   grep -q 'bit for bit equal' out || fail "photos: $(tail -n 4 out)"
   refused "the model and its loss take" train --model "$models/tokens.pt2" --data photos
-  echo damaged >photos/train/down/11.ppm
-  refused "photos/train/down/11.ppm: the image cannot be decoded" train $photos --epochs 1
+  # One line says what is trained with; the names of the classes are kept, in their order.
+  mkdir -p numbered/train numbered/val photos/train/__MACOSX
+  touch photos/train/.hidden photos/train/down/notes.txt
+  run 0 train $photos --strategy serial --epochs 1 --json
+  line="photos: 120 training samples of 3 classes: 0 across, 1 diagonal, 2 down; 30 test samples"
+  line+=" (val/); left out: 1 .txt, 1 __MACOSX, 1 hidden"
+  grep -qxF "$line" err || fail "photos: $(cat err)"
+  grep -qF '"classes":["across","diagonal","down"]' out || fail "no classes: $(head -c 300 out)"
+  for part in train val; do
+    i=0
+    for name in across diagonal down; do
+      names=(1 2 10)
+      cp -r photos/$part/$name numbered/$part/${names[i++]}
+    done
+  done
+  numbered="--model lenet5 --data numbered --batch-size 20 --strategy serial --checkpoint c"
+  run 0 train $numbered --class-order numbers --epochs 1
+  grep -q 'classes: 0 1, 1 2, 2 10' err || fail "numbers: $(cat err)"
+  refused "of which class 1 is '2'; the data has 3, and class 1 is '10'" \
+    train $numbered --epochs 2 --resume
+  run 0 train $numbered --class-order numbers --epochs 2 --resume
+  # The same images by a table.
+  (echo filename,label,split
+    for part in train val; do
+      for name in across diagonal down; do
+        for file in photos/$part/$name/*.ppm; do echo "$file,$name,$part"; done
+      done
+    done) >labels.csv
+  run 0 train --model lenet5 --data labels.csv --batch-size 20 --strategy serial --steps 2
+  line="labels.csv: 120 training samples of 3 classes: 0 across, 1 diagonal, 2 down; "
+  grep -qF "${line}30 test samples (val)" err || fail "labels.csv: $(cat err)"
+  # Folders in the classes count, and a class may be called train.
+  mkdir -p vehicles/bus vehicles/train/de vehicles/train/fr
+  cp photos/train/across/{1,2,3,4}.ppm vehicles/bus
+  cp photos/train/down/{1,2,3}.ppm vehicles/train/de
+  cp photos/train/diagonal/{1,2,3}.ppm vehicles/train/fr
+  run 0 train --model lenet5 --data vehicles --batch-size 4 --strategy serial --steps 1
+  grep -q '^vehicles: 9 training samples of 2 classes: 0 bus, 1 train; 1 test sample' err ||
+    fail "vehicles: $(cat err)"
+  echo damaged >photos/train/across/0.ppm
+  refused "photos/train/across/0.ppm: the image cannot be decoded" train $photos --epochs 1
   run 0 train $photos --strategy serial --steps 2 --bad-samples skip
   grep -q "1 of 120 samples are left out" err || fail "skip: $(cat err)"
   refused "a class 'train' that the training images have not" \

@@ -128,6 +128,18 @@ grep -q '"error":"no frame' out || fail "no frames: $(cat out)"
 [ ! -e nothing/latest ] || fail "weights are saved that have learned nothing"
 mkfifo silent
 refused "raw frames need a size, such as 640x480, and a pixel format" stream --source silent
+# A video or an archive is no raw frames, in a file and, when the stream runs, in a pipe.
+{ printf 'YUV4MPEG2 W24 H16 F25:1\nFRAME\n' && cat frames.raw; } >street.y4m
+refused "street.y4m begins as a YUV4MPEG2 video (.y4m), expected raw frames" \
+  stream --source street.y4m "${raw[@]}"
+for file in street.y4m frames.raw.gz; do
+  gzip -kf frames.raw
+  cat $file | timeout 50 "$PENSTOCK" stream --source - "${raw[@]}" >out 2>err
+  code=${PIPESTATUS[1]}
+  [ "$code" -eq 3 ] || fail "$file in a pipe: exit code $code, expected 3: $(tail -2 err)"
+  grep -q "standard input begins as a .*, expected raw frames of 24x16" err ||
+    fail "$file: $(cat err)"
+done
 
 # A source that stalls is given up, after what came has been learned from; the weights are kept.
 mkfifo pipe

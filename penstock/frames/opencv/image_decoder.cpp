@@ -1,6 +1,7 @@
 #include "penstock/frames/opencv/image_decoder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <system_error>
 
 #include "penstock/frames/natural_order.h"
+#include "penstock/frames/opencv/jpeg_end.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/text/printable.h"
@@ -29,7 +31,7 @@ constexpr std::array<std::string_view, 12> kImageEndings = {".jpg",  ".jpeg", ".
 ImageDecoder::ImageDecoder(const fs::path& opencv_module)
     : opencv_(load_opencv(opencv_module)), picture_(make_picture(opencv_)) {}
 
-bool ImageDecoder::decode(const fs::path& file, int channels, std::string& why) {
+bool ImageDecoder::decode(const fs::path& file, int channels, bool turns, std::string& why) {
   std::string content;
   try {
     content = read_file(file, kMaxImageFileBytes);
@@ -41,10 +43,14 @@ bool ImageDecoder::decode(const fs::path& file, int channels, std::string& why) 
     why = "it is empty";
     return false;
   }
+  if (is_jpeg(content) && !has_jpeg_end(content)) {
+    why = "its JPEG has no end: the file is cut off";
+    return false;
+  }
   OpencvError error;
   channels_ = channels;
   if (opencv_.decode(reinterpret_cast<const uint8_t*>(content.data()),
-                     static_cast<int64_t>(content.size()), channels, picture_.get(), &error))
+                     static_cast<int64_t>(content.size()), channels, turns, picture_.get(), &error))
     return true;
   why = text_of(error);
   return false;

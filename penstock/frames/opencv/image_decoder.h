@@ -2,7 +2,7 @@
 //
 //   ImageDecoder decoder;
 //   std::string why;
-//   if (decoder.decode("cat.jpg", kRgb, why)) decoder.copy(32, 32, bytes);
+//   if (decoder.decode("cat.jpg", kRgb, true, why)) decoder.copy(32, 32, bytes);
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class ImageDecoder {
   explicit ImageDecoder(const std::filesystem::path& opencv_module = {});
 
   /// Whether the file is an image, which is then the picture; otherwise `why` says what is wrong.
-  /// `channels`: kGrey or kRgb.
-  bool decode(const std::filesystem::path& file, int channels, std::string& why);
+  /// `channels`: kGrey or kRgb. `turns`: as its camera was held, which it may note (EXIF).
+  bool decode(const std::filesystem::path& file, int channels, bool turns, std::string& why);
   /// Of the picture.
   FrameSize size() const;
   /// Writes [height, width, channels], resized without regard to the aspect. Throws RuntimeError.

@@ -11,7 +11,7 @@ namespace penstock::frames {
 
 inline constexpr const char* kOpencvModule = "penstock-opencv.so";
 inline constexpr const char* kOpencvEntry = "penstock_opencv";
-inline constexpr int kOpencvVersion = 2;
+inline constexpr int kOpencvVersion = 3;
 
 /// A decoded picture of any size; its memory is used again for the next one.
 struct OpencvPicture;
@@ -54,9 +54,9 @@ struct OpencvInterface {
   bool (*copy_picture)(const OpencvPicture* picture, int width, int height, uint8_t* out,
                        OpencvError* error);
 
-  /// An image file's content. `channels`: kGrey or kRgb.
-  bool (*decode)(const uint8_t* bytes, int64_t count, int channels, OpencvPicture* picture,
-                 OpencvError* error);
+  /// An image file's content. `channels`: kGrey or kRgb. `turns`: as its camera was held (EXIF).
+  bool (*decode)(const uint8_t* bytes, int64_t count, int channels, bool turns,
+                 OpencvPicture* picture, OpencvError* error);
 
   /// Null with an error. Blocks for the timeout at most, longer only if a driver hangs.
   OpencvVideo* (*open_video)(const OpencvVideoRequest* request, OpencvError* error);

@@ -62,7 +62,8 @@ bool ImageFolder::find_next(Deadline deadline) {
       next_name_ = 0;
     }
     std::string why;
-    if (decoder_.decode(options_.folder / names_[next_name_], options_.channels, why)) {
+    if (decoder_.decode(options_.folder / names_[next_name_], options_.channels, /*turns=*/true,
+                        why)) {
       is_decoded_ = true;
       broken_in_row_ = 0;
     } else {

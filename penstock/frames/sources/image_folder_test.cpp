@@ -237,5 +237,63 @@ TEST(ImageFolder, WithoutOpencvTheMessageNamesThePackages) {
               HasSubstr("libopencv-imgcodecs-dev"));
 }
 
+TEST(ImageFolder, AJpegThatIsCutOffIsBroken) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  write_media("image", folder.path() / "1.jpg", 64, 48, 200, 100, 50);
+  write_media("image", folder.path() / "2.jpg", 64, 48, 10, 20, 30);
+  const std::string whole = read_file(folder.path() / "2.jpg");
+  for (const size_t percent : {20, 60, 99}) {
+    folder.write("2.jpg", whole.substr(0, whole.size() * percent / 100));
+    Warnings warnings;
+    ImageFolder source(options_for(folder));
+    EXPECT_EQ(values_of(source).size(), 1u) << percent;
+    EXPECT_THAT(warnings.text(), HasSubstr("2.jpg: the image cannot be decoded and is skipped: its "
+                                           "JPEG has no end: the file is cut off"));
+    EXPECT_EQ(source.counts().broken, 1);
+  }
+}
+
+TEST(ImageFolder, SixteenBitsThatHoldTwelveAreRefused) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  const auto pgm16 = [](int first, int second) {
+    std::string image = "P5\n2 1\n65535\n";
+    for (const int value : {first, second})
+      image += {static_cast<char>(value >> 8), static_cast<char>(value & 0xFF)};
+    return image;
+  };
+  folder.write("1.pgm", pgm16(257 * 100, 65535));
+  folder.write("2.pgm", pgm16(4095, 17));
+  Warnings warnings;
+  ImageFolder source(options_for(folder));
+  Frame frame;
+  ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_EQ(frame.pixels, (std::vector<uint8_t>{100, 100, 100, 255, 255, 255}));
+  EXPECT_EQ(source.next(frame, soon()), Next::Ended);
+  EXPECT_THAT(warnings.text(), HasSubstr("its 16 bits hold values up to 4095, of which 16 shades "
+                                         "would be left"));
+}
+
+TEST(ImageDecoder, TurnsAnImageAsItsCameraWasHeldOnlyIfAsked) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  write_media("image", folder.path() / "1.jpg", 64, 48, 200, 100, 50);
+  std::string content = read_file(folder.path() / "1.jpg");
+  // EXIF with one entry: the orientation (0x0112) is 6, a quarter turn to the right.
+  const std::string exif(
+      "\xFF\xE1\x00\x22"
+      "Exif\0\0MM\0\x2A\0\0\0\x08\0\x01"
+      "\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
+      36);
+  folder.write("1.jpg", content.insert(2, exif));
+  ImageDecoder decoder(kTestModule);
+  std::string why;
+  ASSERT_TRUE(decoder.decode(folder.path() / "1.jpg", kRgb, /*turns=*/false, why)) << why;
+  EXPECT_EQ(decoder.size(), (FrameSize{64, 48, kRgb})) << "as torchvision reads it";
+  ASSERT_TRUE(decoder.decode(folder.path() / "1.jpg", kRgb, /*turns=*/true, why)) << why;
+  EXPECT_EQ(decoder.size(), (FrameSize{48, 64, kRgb}));
+}
+
 }  // namespace
 }  // namespace penstock::frames

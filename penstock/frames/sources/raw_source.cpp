@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "penstock/frames/known_files.h"
 #include "penstock/util/error.h"
 #include "penstock/util/process/steady_ns.h"
 
@@ -42,6 +44,11 @@ void RawSource::check() {
   if (input_.repeats && !is_file_) {
     throw ConfigError(fmt::format("{} cannot be repeated: it is no file", input_.name));
   }
+  if (!is_file_) return;
+  std::array<char, kKnownFileBytes> begin{};
+  const ssize_t got =
+      ::pread(input_.fd, begin.data(), begin.size(), ::lseek(input_.fd, 0, SEEK_CUR));
+  check_begin({begin.data(), static_cast<size_t>(std::max<ssize_t>(got, 0))});
 }
 
 std::string RawSource::describe() const {
@@ -80,6 +87,8 @@ Next RawSource::read_raw(Deadline deadline) {
     const ssize_t got = ::read(input_.fd, raw_.data() + read_bytes_, raw_.size() - read_bytes_);
     if (got > 0) {
       read_bytes_ += static_cast<size_t>(got);
+      if (!is_file_ && frames_ == 0)
+        check_begin({reinterpret_cast<const char*>(raw_.data()), read_bytes_});
     } else if (got == 0) {
       if (tail_bytes_ == 0) {
         tail_bytes_ = read_bytes_;
@@ -93,6 +102,16 @@ Next RawSource::read_raw(Deadline deadline) {
     }
   }
   return Next::Ready;
+}
+
+void RawSource::check_begin(std::string_view begin) const {
+  const std::string_view found = known_file(begin);
+  if (found.empty()) return;
+  throw ConfigError(fmt::format(
+      "{} begins as {}, expected raw frames of {}, one behind the other, without a header: give a "
+      "file by its name and without a pixel format, or turn it into raw frames (ffmpeg -i FILE -f "
+      "rawvideo -pix_fmt {} -)",
+      input_.name, found, to_string(input_.size), to_string(input_.format)));
 }
 
 bool RawSource::begin_again() {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/frames/frame_source.h"
@@ -28,7 +29,9 @@ struct RawInput {
 class RawSource : public FrameSource {
  public:
   /// Takes the descriptor over if `owns_fd`, also when it throws: ConfigError for a size that no
-  /// frame may have, a descriptor that cannot be read, and `repeats` with anything but a file.
+  /// frame may have, a descriptor that cannot be read, `repeats` with anything but a file, and
+  /// first bytes of a video, an image or an archive (known_files.h); of a pipe, these come with
+  /// next().
   explicit RawSource(RawInput input);
   ~RawSource() override;
   RawSource(const RawSource&) = delete;
@@ -39,7 +42,7 @@ class RawSource : public FrameSource {
   bool is_live() const override { return !is_file_; }
   std::string describe() const override;
   /// A frame whose first part has come is kept over a stall. `captured_ns` is the time at which its
-  /// last byte was read. Throws RuntimeError if reading fails.
+  /// last byte was read. Throws RuntimeError if reading fails, ConfigError as the constructor.
   Next next(Frame& frame, Deadline deadline) override;
   /// In files.
   int64_t skip(int64_t count) override;
@@ -52,6 +55,8 @@ class RawSource : public FrameSource {
   /// Whether there are bytes, or the end, before the deadline.
   bool wait_for_bytes(Deadline deadline) const;
   Next read_raw(Deadline deadline);
+  /// Throws ConfigError when the first bytes are those of a video or another known file.
+  void check_begin(std::string_view begin) const;
   bool begin_again();
   [[noreturn]] void fail(const char* action, int error) const;
 

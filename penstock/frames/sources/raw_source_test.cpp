@@ -220,5 +220,45 @@ TEST(RawSource, AReadThatFailsIsAnError) {
               HasSubstr("reading the file failed at frame 0: Bad file descriptor"));
 }
 
+TEST(RawSource, AVideoOrAnArchiveIsNoRawFrames) {
+  const std::pair<std::string, std::string> kFiles[] = {
+      {"YUV4MPEG2 W2 H2 F25:1\nFRAME\n", "a YUV4MPEG2 video (.y4m)"},
+      {std::string("\0\0\0\x20"
+                   "ftypisom\0\0\0\0",
+                   16),
+       "an MP4 or QuickTime video"},
+      {std::string("RIFF\x10\0\0\0AVI LIST", 16), "an AVI video"},
+      {std::string("\x89PNG\r\n\x1A\n\0\0\0\rIHDR", 16), "a PNG image"},
+      {std::string("\x1F\x8B\x08\0abcd\0\x03rest..", 16), "a gzip file"}};
+  for (const auto& [content, name] : kFiles) {
+    Pipe pipe;
+    RawInput input = pipe.input();
+    input.size = {4, 4, kGrey};
+    RawSource source(input);
+    pipe.write(content.substr(0, 5));  // as it comes
+    Frame frame;
+    EXPECT_EQ(source.next(frame, std::chrono::steady_clock::now()), Next::Stalled) << name;
+    pipe.write(content.substr(5));
+    try {
+      source.next(frame, soon());
+      ADD_FAILURE() << name << " was read as pixels";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("a pipe begins as " + name),
+                                               HasSubstr("-pix_fmt gray")));
+    }
+  }
+}
+
+TEST(RawSource, AFileThatIsNoRawFramesIsRefusedWhenItIsOpened) {
+  const TestFolder folder;
+  folder.write("street.y4m", "YUV4MPEG2 W2 H2 F25:1\nFRAME\n01234567890123456789");
+  RawInput input{.fd = ::open((folder.path() / "street.y4m").c_str(), O_RDONLY | O_CLOEXEC),
+                 .owns_fd = true,
+                 .name = "street.y4m",
+                 .size = {2, 2, kGrey},
+                 .format = PixelFormat::Gray};
+  EXPECT_THROW(RawSource{input}, ConfigError);
+}
+
 }  // namespace
 }  // namespace penstock::frames

@@ -17,6 +17,7 @@
 #include "penstock/train/checkpoint/folder_lock.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/checkpoint/tied_state.h"
+#include "penstock/train/checkpoint_checks.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 
@@ -80,6 +81,7 @@ void expect_same(const Checkpoint& a, const Checkpoint& b) {
   EXPECT_EQ(a.shuffle, b.shuffle);
   EXPECT_EQ(a.optimizer, b.optimizer);
   EXPECT_EQ(a.settings, b.settings);
+  EXPECT_EQ(a.classes, b.classes);
   ASSERT_EQ(a.layers.size(), b.layers.size());
   for (size_t i = 0; i < a.layers.size(); ++i) {
     EXPECT_TRUE(same(a.layers[i].weights, b.layers[i].weights)) << i;
@@ -357,6 +359,30 @@ TEST(Checkpoint, KeepsTheOptionsOfTheTraining) {
   EXPECT_EQ(newest_position(folder.path(), model).settings, saved.settings);
   forge_manifest(path / "manifest.json", "\"0.05\"", "0.05");
   EXPECT_THAT(load_refusal(folder.path()), HasSubstr("settings"));
+}
+
+TEST(Checkpoint, KeepsTheNamesOfItsClassesInTheirOrder) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  Checkpoint saved = make_checkpoint(model, 3);
+  saved.classes = {"1", "10", "2", "\u00e9"};
+  save_checkpoint(folder.path(), model, saved);
+  EXPECT_EQ(newest_position(folder.path(), model).classes, saved.classes);
+}
+
+TEST(Checkpoint, WeightsOfOtherClassesAreRefused) {
+  CheckpointPosition position;
+  position.classes = {"1", "10", "2"};
+  const auto refusal = [&](const std::vector<std::string>& classes) {
+    return message_of<ConfigError>([&] { check_same_classes(position, classes); });
+  };
+  EXPECT_NO_THROW(check_same_classes(position, {"1", "10", "2"}));
+  EXPECT_NO_THROW(check_same_classes(position, {})) << "data whose classes have no names";
+  EXPECT_NO_THROW(check_same_classes(CheckpointPosition(), {"a"})) << "an older checkpoint";
+  EXPECT_THAT(refusal({"1", "2", "10"}), HasSubstr("of which class 1 is '10'; the data has 3, and "
+                                                   "class 1 is '2'"));
+  EXPECT_THAT(refusal({"1", "10"}),
+              HasSubstr("class 2 is '2'; the data has 2, and class 2 is none"));
 }
 
 TEST(Checkpoint, WithoutLatestTheNewestFolderIsLoaded) {

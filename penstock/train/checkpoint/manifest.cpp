@@ -13,6 +13,7 @@ namespace penstock::train {
 namespace {
 
 constexpr int64_t kVersion = 1;
+constexpr int64_t kMostClasses = 1'000'000;
 constexpr std::string_view kStateDictName = "weights.pt";
 constexpr std::string_view kPlanName = "plan.json";
 // The end of the text is this, eight hexadecimal digits and kTail.
@@ -89,6 +90,10 @@ CheckpointPosition parse_position(const JsonReader& root) {
   position.optimizer = root.at("optimizer").text();
   if (const auto request = root.find("plan_request")) position.plan_request = request->text();
   if (const auto settings = root.find("settings")) position.settings = parse_settings(*settings);
+  if (const auto classes = root.find("classes")) {
+    for (const JsonReader& name : classes->elements(kMostClasses))
+      position.classes.push_back(name.text());
+  }
   if (const auto scale = root.find("loss_scale")) position.loss_scale = parse_loss_scale(*scale);
   if (position.next_mini_batch > 0) {
     const int64_t mini_batches = position.mini_batch_size > 0
@@ -145,6 +150,7 @@ std::string manifest_text(const Manifest& manifest) {
   if (position.shuffle) document["shuffle"] = *position.shuffle;
   if (!position.plan_request.empty()) document["plan_request"] = position.plan_request;
   if (!position.settings.empty()) document["settings"] = position.settings;
+  if (!position.classes.empty()) document["classes"] = position.classes;
   if (position.loss_scale) {
     document["loss_scale"] = {{"scale", static_cast<int64_t>(position.loss_scale->scale)},
                               {"good_steps", position.loss_scale->good_steps},

@@ -30,6 +30,8 @@ struct CheckpointPosition {
   std::string plan_request = {};
   /// The options that change what is learned, by name (TrainOptions::settings); empty: not known.
   std::map<std::string, std::string> settings = {};
+  /// The names of the classes 0, 1, ... that the weights have learned; empty: not known.
+  std::vector<std::string> classes = {};
   /// Of a training in float16.
   std::optional<runtime::LossScaleState> loss_scale = std::nullopt;
 

@@ -33,7 +33,7 @@ struct DataFormatRow {
   constexpr bool is_own() const { return named != DataNamed::ByItsName; }
 };
 
-inline constexpr std::array<DataFormatRow, 9> kDataFormats = {
+inline constexpr std::array<DataFormatRow, 11> kDataFormats = {
     {{.name = "fashion-mnist", .ending = "", .help = "Debian's dataset-fashion-mnist"},
      {.name = "cifar10", .ending = "", .help = "its binary version, unpacked in the data folder"},
      {.name = "cifar100",
@@ -54,10 +54,18 @@ inline constexpr std::array<DataFormatRow, 9> kDataFormats = {
       .named = DataNamed::ByItsEnding,
       .ending = ".npy",
       .help = "one row of tokens: whole numbers"},
+     {.name = "FILE.bin",
+      .named = DataNamed::ByItsEnding,
+      .ending = ".bin",
+      .help = "one row of tokens as uint16, as nanoGPT and llm.c write them"},
      {.name = "FILE.txt",
       .named = DataNamed::ByItsEnding,
       .ending = ".txt",
-      .help = "a text, each of its bytes a token"},
+      .help = "a text, each of its bytes a token, for models of few tokens"},
+     {.name = "FILE.csv",
+      .named = DataNamed::ByItsEnding,
+      .ending = ".csv",
+      .help = "images by their file's name, with a label each"},
      {.name = "FOLDER",
       .named = DataNamed::AsFolder,
       .ending = "",

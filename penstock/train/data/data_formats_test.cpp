@@ -56,7 +56,7 @@ TEST(DataFormats, AreFoundByNameEndingAndFolder) {
   EXPECT_EQ(find_data_format("idx")->name, "idx");
   EXPECT_EQ(find_data_format("somewhere/mine.npz")->name, "FILE.npz");
   EXPECT_EQ(find_data_format(folder.path().string())->name, "FOLDER");
-  EXPECT_EQ(find_data_format("mine.csv"), nullptr);
+  EXPECT_EQ(find_data_format("mine.xml"), nullptr);
 }
 
 TEST(DataFormats, DocumentationHasTheRows) {

@@ -1,11 +1,28 @@
 #include "penstock/train/data/dataset.h"
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <numeric>
 
 #include "penstock/model/device/staging.h"
 
 namespace penstock::train {
+
+std::string LeftOut::text() const {
+  constexpr size_t kMostKinds = 8;
+  std::string text;
+  size_t kinds = 0;
+  int64_t others = 0;
+  for (const auto& [kind, count] : counts_) {
+    if (count == 0) continue;
+    if (++kinds > kMostKinds)
+      others += count;
+    else
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, kind);
+  }
+  return others == 0 ? text : fmt::format("{}, {} others", text, others);
+}
 
 model::Tensors Dataset::inputs_for_transfer(const std::vector<int64_t>& indices) const {
   return model::staged_for_transfer(inputs(indices));

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
+#include "penstock/train/data/class_order.h"
+#include "penstock/train/data/left_out.h"
 #include "penstock/train/data/sample_spec.h"
 
 namespace penstock::train {
@@ -40,14 +42,20 @@ class Dataset {
 struct DataSplit {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;
+  std::vector<std::string> classes = {};  ///< the names of 0, 1, ...; empty: they have none
+  /// Of the user's own data: how many samples, of which classes, what was left out and why; a line.
+  std::string summary = {};
   int64_t tensor_bytes = 0;  ///< of both, where tensors are counted (model::tensor_memory())
 };
 
 /// What a reader finds.
 struct DataParts {
-  std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> test;  ///< null: a part of the others
-  bool in_order = false;                ///< neighbours belong together, as tokens do
+  std::shared_ptr<const Dataset> train = {};
+  std::shared_ptr<const Dataset> test = {};  ///< null: a part of the others
+  bool in_order = false;                     ///< neighbours belong together, as tokens do
+  std::vector<std::string> classes = {};     ///< as DataSplit::classes
+  std::string test_from = {};                ///< where `test` lies: "val/"
+  LeftOut left_out = {};
 };
 
 struct DataSpec {
@@ -68,6 +76,9 @@ struct DataSpec {
   double test_share = 0.1;               ///< that part
   int64_t ignore_index = -100;           ///< model::LossSpec
   bool skip_bad_samples = false;         ///< otherwise one is an error
+  ClassOrder class_order = ClassOrder::Text;
+  bool turns_images = false;      ///< as their cameras were held (EXIF), which torchvision does not
+  bool bytes_are_tokens = false;  ///< of a text, for models that know far more tokens than 256
 };
 
 /// A permutation of 0..size-1 that depends on (seed, epoch) only; the same on every machine.

@@ -5,20 +5,26 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <functional>
-#include <map>
+#include <new>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "penstock/train/data/array_choice.h"
 #include "penstock/train/data/image_files.h"
+#include "penstock/train/data/image_table.h"
+#include "penstock/train/data/image_tree.h"
 #include "penstock/train/data/npy.h"
 #include "penstock/train/data/sample_subset.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/data/token_dataset.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files/files.h"
+#include "penstock/util/files/file_bytes.h"
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/process/log.h"
 #include "penstock/util/text/printable.h"
 
@@ -26,11 +32,8 @@ namespace penstock::train {
 
 namespace {
 
-using Arrays = std::map<std::string, at::Tensor>;
 using DatasetPointer = std::shared_ptr<const Dataset>;
 
-constexpr std::array<std::string_view, 5> kTargetNames = {"targets", "target", "labels", "label",
-                                                          "y"};
 constexpr size_t kMostReasons = 5;
 
 /// Says which file an error is about.
@@ -44,26 +47,9 @@ auto with_file(const std::string& file, const Make& make) {
     const std::string text = error.what();
     if (text.find(printable(file)) != std::string::npos) throw;
     throw ConfigError(fmt::format("{}: {}", printable(file), text));
+  } catch (const std::bad_alloc&) {
+    throw RuntimeError(fmt::format("{}: there is not enough memory to read it", printable(file)));
   }
-}
-
-std::string names_of(const Arrays& arrays) {
-  std::string text;
-  for (const auto& [name, array] : arrays) {
-    const model::Shape shape(array.sizes().begin(), array.sizes().end());
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", printable(name),
-                        describe(array.scalar_type(), shape));
-  }
-  return text.empty() ? "none" : text;
-}
-
-/// The array of that name, which is taken out.
-at::Tensor taken(Arrays& arrays, std::string_view name) {
-  const auto found = arrays.find(std::string(name));
-  if (found == arrays.end()) return {};
-  at::Tensor array = std::move(found->second);
-  arrays.erase(found);
-  return array;
 }
 
 /// Of the first bad samples, a line each.
@@ -94,40 +80,8 @@ DatasetPointer without(const DatasetPointer& data, const std::string& file,
   return std::make_shared<SampleSubset>(data, std::move(good));
 }
 
-DatasetPointer from_arrays(const DataSpec& spec, const std::string& file, Arrays arrays) {
-  const std::string available = names_of(arrays);
-  const auto refuse = [&](const std::string& what) {
-    throw ConfigError(
-        fmt::format("there is no array {}; the model and its loss take {}; the file "
-                    "has {}",
-                    what, describe(spec.sample), available));
-  };
-  model::Tensors inputs;
-  for (const model::InputSpec& input : spec.sample.inputs)
-    inputs.push_back(taken(arrays, input.name));
-  at::Tensor targets;
-  std::string_view named;
-  for (const std::string_view name : kTargetNames) {
-    at::Tensor found = taken(arrays, name);
-    if (!found.defined()) continue;
-    if (targets.defined() && spec.sample.targets.needed) {
-      throw ConfigError(
-          fmt::format("expected one array of targets, found '{}' and '{}', which both might be; "
-                      "the file has {}",
-                      named, name, available));
-    }
-    targets = std::move(found);
-    named = name;
-  }
-  if (inputs.size() == 1 && !inputs.front().defined() && arrays.size() == 1)
-    inputs.front() = arrays.begin()->second;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) refuse(fmt::format("'{}'", printable(spec.sample.inputs[i].name)));
-  }
-  if (spec.sample.targets.needed && !targets.defined())
-    refuse("of targets ('targets', 'labels' or 'y')");
-  const auto data = std::make_shared<TensorDataset>(file, spec.sample, std::move(inputs),
-                                                    std::move(targets), spec.ignore_index);
+DatasetPointer inspected(const DataSpec& spec, const std::string& file,
+                         const std::shared_ptr<const TensorDataset>& data) {
   const std::vector<TensorDataset::BadSample> bad =
       data->bad_samples(spec.skip_bad_samples ? static_cast<size_t>(data->size()) : kMostReasons);
   if (bad.empty()) return data;
@@ -138,42 +92,63 @@ DatasetPointer from_arrays(const DataSpec& spec, const std::string& file, Arrays
   return without(data, file, bad);
 }
 
-/// The arrays whose names end so, without that end.
-Arrays with_ending(const Arrays& arrays, std::string_view ending) {
-  Arrays result;
-  for (const auto& [name, array] : arrays) {
-    if (name.ends_with(ending)) result.emplace(name.substr(0, name.size() - ending.size()), array);
-  }
-  return result;
-}
-
 DatasetPointer from_tokens(const DataSpec& spec, const std::string& file,
-                           const at::Tensor& tokens) {
-  if (tokens.dim() != 1 || !at::isIntegralType(tokens.scalar_type(), /*includeBool=*/false)) {
-    const model::Shape shape(tokens.sizes().begin(), tokens.sizes().end());
+                           const StoredArray& tokens) {
+  if (tokens.sizes().size() != 1 || !at::isIntegralType(tokens.type(), /*includeBool=*/false)) {
     throw ConfigError(
         fmt::format("expected one row of tokens (whole numbers), found {}; arrays of samples come "
                     "as .npz, with their names",
-                    describe(tokens.scalar_type(), shape)));
+                    describe(tokens.type(), tokens.sizes())));
   }
   return std::make_shared<TokenDataset>(file, spec.sample, tokens, spec.ignore_index);
 }
 
-at::Tensor tokens_of_text(const std::string& file) {
-  const auto text = std::make_shared<std::string>(read_file(file, int64_t{1} << 36));
-  return at::from_blob(
-      text->data(), {static_cast<int64_t>(text->size())}, [text](void*) {},
-      at::TensorOptions().dtype(at::kByte));
+/// Numbers that fill a file from `start` on.
+StoredArray row_of(const std::shared_ptr<const FileBytes>& bytes, size_t start,
+                   const NumberType& type) {
+  const std::string_view numbers = bytes->view().substr(start);
+  const auto width = static_cast<int64_t>(c10::elementSize(type.stored));
+  if (std::ssize(numbers) % width != 0) {
+    throw ConfigError(
+        fmt::format("expected tokens of {} bytes each, found {} bytes", width, numbers.size()));
+  }
+  return {numbers.data(), type, {std::ssize(numbers) / width}, /*column_major=*/false, bytes};
 }
 
-bool is_folder(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
+constexpr int64_t kMostBytes = int64_t{1} << 40;
+
+/// llm.c's files begin with 256 numbers: a mark, a version that says how wide tokens are, and how
+/// many there are. nanoGPT's have the tokens alone.
+StoredArray tokens_of_binary(const std::string& file) {
+  constexpr size_t kHeaderBytes = 1024;
+  const auto bytes = std::make_shared<const FileBytes>(file, kMostBytes);
+  std::array<int32_t, 2> begin{};
+  if (bytes->view().size() >= kHeaderBytes)
+    std::memcpy(begin.data(), bytes->view().data(), sizeof(begin));
+  if (begin == std::array<int32_t, 2>{20240801, 7})
+    return row_of(bytes, kHeaderBytes, number_type("u4"));
+  const bool has_header = begin == std::array<int32_t, 2>{20240520, 1};
+  return row_of(bytes, has_header ? kHeaderBytes : 0, number_type("u2"));
+}
+
+/// Most models read tokens that a tokeniser has made, of which bytes say nothing.
+void check_takes_bytes(const DataSpec& spec) {
+  constexpr int64_t kMostRows = 1024;
+  int64_t rows = 0;
+  for (const model::InputSpec& input : spec.sample.inputs) rows = std::max(rows, input.values);
+  if (rows == 0) rows = spec.sample.targets.classes;
+  if (rows <= kMostRows || spec.bytes_are_tokens) return;
+  throw ConfigError(
+      fmt::format("the model knows {} tokens, and the bytes of a text are 256 others: expected its "
+                  "tokens, as a tokeniser makes them, in a .npy or .bin file; bytes are taken only "
+                  "where that is asked for",
+                  rows));
 }
 
 DatasetPointer images_of(const DataSpec& spec, const std::filesystem::path& folder,
-                         const std::vector<std::string>& classes) {
-  const auto images = std::make_shared<ImageFiles>(folder, spec.sample, classes);
+                         ImageTree tree) {
+  const auto images =
+      std::make_shared<ImageFiles>(folder, std::move(tree), spec.sample, spec.turns_images);
   if (!spec.skip_bad_samples) return images;
   return with_file(folder.string(),
                    [&] { return without(images, folder.string(), images->bad_images()); });
@@ -193,38 +168,75 @@ DataParts read_own(const std::string& file, const std::function<DataParts()>& re
 
 DataParts read_array_file(const DataSpec& spec, const std::string& file) {
   return read_own(file, [&]() -> DataParts {
-    Arrays arrays = read_npz(file);
-    const Arrays train = with_ending(arrays, "_train");
-    const Arrays test = with_ending(arrays, "_test");
-    if (train.empty()) return {.train = from_arrays(spec, file, std::move(arrays)), .test = {}};
-    return {.train = from_arrays(spec, file, train),
-            .test = test.empty() ? nullptr : from_arrays(spec, file, test)};
+    Npz npz(file);
+    ArrayParts parts = array_parts(npz);
+    ArrayChoice train(spec, npz, std::move(parts.train));
+    std::optional<ArrayChoice> test;
+    if (!parts.test.empty()) test.emplace(spec, npz, std::move(parts.test));
+    require_memory(saturating_add(train.memory(), test ? test->memory() : 0),
+                   "its arrays are packed, and unpacked need");
+    DataParts found{.train = inspected(spec, file, train.read(file)),
+                    .test = test ? inspected(spec, file, test->read(file)) : nullptr,
+                    .test_from = parts.test_from,
+                    .left_out = std::move(parts.left_out)};
+    for (const ArrayChoice* choice : {&train, test ? &*test : nullptr})
+      if (choice != nullptr) found.left_out.add(choice->left_out());
+    return found;
   });
 }
 
 DataParts read_token_file(const DataSpec& spec, const std::string& file) {
   return read_own(file, [&]() -> DataParts {
-    return {.train = from_tokens(spec, file, read_npy(file)), .test = {}, .in_order = true};
+    return {.train = from_tokens(spec, file, read_npy(file)), .in_order = true};
+  });
+}
+
+DataParts read_binary_file(const DataSpec& spec, const std::string& file) {
+  return read_own(file, [&]() -> DataParts {
+    return {.train = from_tokens(spec, file, tokens_of_binary(file)), .in_order = true};
   });
 }
 
 DataParts read_text_file(const DataSpec& spec, const std::string& file) {
   return read_own(file, [&]() -> DataParts {
-    return {.train = from_tokens(spec, file, tokens_of_text(file)), .test = {}, .in_order = true};
+    check_takes_bytes(spec);
+    const auto text = std::make_shared<const FileBytes>(file, kMostBytes);
+    return {.train = from_tokens(spec, file, row_of(text, 0, number_type("u1"))), .in_order = true};
+  });
+}
+
+DataParts read_table_file(const DataSpec& spec, const std::string& file) {
+  return read_own(file, [&]() -> DataParts {
+    // A table of test images has the classes of the other one.
+    const bool is_test = file == spec.test_file.string() && file != spec.name;
+    std::vector<std::string> classes;
+    if (is_test) classes = read_image_table(spec.name, spec.class_order).train.classes;
+    ImageTable table = read_image_table(file, spec.class_order, classes);
+    std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    if (folder.empty()) folder = ".";
+    DataParts found{.test_from = table.test_from, .left_out = table.train.left_out};
+    for (const std::string& name : table.train.classes) found.classes.push_back(printable(name));
+    if (!table.test.images.empty()) found.test = images_of(spec, folder, std::move(table.test));
+    found.train = images_of(spec, folder, std::move(table.train));
+    return found;
   });
 }
 
 DataParts read_image_folder(const DataSpec& spec, const std::string& name) {
-  const std::filesystem::path folder = name;
-  const bool has_parts = is_folder(folder / "train");
-  const std::filesystem::path train = has_parts ? folder / "train" : folder;
-  std::filesystem::path test = spec.test_file;
-  for (const char* part : {"test", "val"}) {
-    if (has_parts && test.empty() && is_folder(folder / part)) test = folder / part;
+  FolderParts parts = folder_parts(name);
+  if (!spec.test_file.empty()) parts.test = spec.test_file;
+  DataParts found{.left_out = std::move(parts.left_out)};
+  ImageTree train = read_image_tree(parts.train, spec.class_order);
+  found.left_out.add(train.left_out);
+  for (const std::string& of_class : train.classes) found.classes.push_back(printable(of_class));
+  if (!parts.test.empty()) {
+    ImageTree test = read_image_tree(parts.test, train.classes);
+    found.left_out.add(test.left_out);
+    found.test_from = parts.test.filename().string() + "/";
+    found.test = images_of(spec, parts.test, std::move(test));
   }
-  const std::vector<std::string> classes = class_folders(train);
-  return {.train = images_of(spec, train, classes),
-          .test = test.empty() ? nullptr : images_of(spec, test, classes)};
+  found.train = images_of(spec, parts.train, std::move(train));
+  return found;
 }
 
 }  // namespace penstock::train

@@ -106,6 +106,68 @@ TEST_F(FileData, TestSamplesMayHaveArraysOrAFileOfTheirOwn) {
   EXPECT_EQ(load_data(spec).test->size(), 6);
 }
 
+TEST_F(FileData, PartsOfArraysHaveTheNamesThatPeopleGive) {
+  // MedMNIST's keys, Keras's, and others: the part before or behind the name.
+  const auto sizes = [&](const std::string& x, const std::string& y,
+                         const std::vector<std::pair<std::string, int>>& parts) {
+    Members members;
+    for (const auto& [part, count] : parts) {
+      members.emplace_back(fmt::format(fmt::runtime(x), part) + ".npy", pairs(count));
+      members.emplace_back(fmt::format(fmt::runtime(y), part) + ".npy", classes(count));
+    }
+    const DataSplit data = load_data(arrays(members));
+    const size_t left = data.summary.find("; left out: ");
+    return fmt::format("{} {}{}", data.train->size(), data.test->size(),
+                       left == std::string::npos ? "\n" : data.summary.substr(left));
+  };
+  EXPECT_EQ(sizes("{}_images", "{}_labels", {{"train", 9}, {"val", 4}, {"test", 5}}),
+            "9 5; left out: 2 arrays of the part val\n");
+  EXPECT_EQ(sizes("x_{}", "y_{}", {{"train", 9}, {"val", 4}}), "9 4\n");
+  EXPECT_EQ(sizes("X_{}", "y_{}", {{"train", 9}, {"valid", 4}}), "9 4\n");
+  EXPECT_EQ(sizes("{}_data", "{}_label", {{"Training", 9}, {"dev", 4}}), "9 4\n");
+  EXPECT_EQ(sizes("{}_images", "{}_labels", {{"train", 20}}), "18 2\n");
+}
+
+TEST_F(FileData, ArraysThatNothingNeedsAreLeftOutAndNamed) {
+  const Members members{{"x.npy", pairs(9)},
+                        {"y.npy", classes(9)},
+                        {"names.npy", make_npy("<U1", "(9,)", std::string(36, 'a'))},
+                        {"ids.npy", npy_of_int64(std::vector<int64_t>(9), "(9,)")}};
+  const DataSplit data = load_data(arrays(members));
+  EXPECT_EQ(data.train->size(), 9 - 1);
+  EXPECT_THAT(data.summary, HasSubstr("data.npz: 8 training samples; 1 test sample (a share of 0.1)"
+                                      "; left out: 1 array 'ids', 1 array 'names'"));
+  // One that is needed is refused with its kind.
+  EXPECT_THAT(refusal(arrays({{"input.npy", make_npy("|O", "(9,)", std::string(72, 'a'))},
+                              {"y.npy", classes(9)}})),
+              HasSubstr("input.npy: its type is '|O', Python's objects"));
+}
+
+TEST_F(FileData, SizesAreComparedBeforeArraysAreUnpacked) {
+  // The second one is damaged behind its header: unpacking it would say so.
+  std::string x = pairs(400);
+  std::string zip = make_zip({{"x.npy", x}, {"y.npy", classes(3)}}, /*deflates=*/true);
+  EXPECT_THAT(refusal(spec("data.npz", zip)),
+              HasSubstr("the array 'targets' has 3 samples, 'input' has 400"));
+  zip[zip.find("x.npy") + 300] ^= 0x55;
+  EXPECT_THAT(refusal(spec("data.npz", zip)),
+              HasSubstr("the array 'targets' has 3 samples, 'input' has 400"));
+}
+
+TEST_F(FileData, ImagesMayHaveTheirChannelsLast) {
+  // One image of 2 x 2, its pixels (1, 2, 3), (4, 5, 6), ...
+  std::string bytes;
+  for (char value = 1; value <= 12; ++value) bytes += value;
+  const DataSplit data =
+      load_data(arrays({{"train_images.npy", make_npy("|u1", "(1, 2, 2, 3)", bytes)},
+                        {"train_labels.npy", classes(1)},
+                        {"test_images.npy", make_npy("|u1", "(1, 2, 2, 3)", bytes)},
+                        {"test_labels.npy", classes(1)}},
+                       labelled({3, 2, 2}, 3)));
+  const std::vector<float> expected{1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12};
+  EXPECT_TRUE(data.train->inputs({0}).front().reshape({12}).equal(at::tensor(expected)));
+}
+
 TEST_F(FileData, SeveralInputsComeByName) {
   SampleSpec sample{.inputs = {{.name = "image", .shape = {2}},
                                {.name = "mask", .shape = {2}, .type = at::kBool}},
@@ -190,6 +252,40 @@ TEST_F(FileData, TokensAreFollowedByTheNextOnes) {
   EXPECT_EQ(load_data(spec("row.npy", row, tokens(2, 9))).train->size(), 2);
   EXPECT_THAT(refusal(spec("row.npy", pairs(3), tokens(2, 9))),
               HasSubstr("expected one row of tokens (whole numbers), found float32, 3x2"));
+}
+
+TEST_F(FileData, BytesAreNoTokensOfAModelThatKnowsMany) {
+  DataSpec text = spec("text.txt", "the quick brown fox", tokens(4, 50257));
+  EXPECT_THAT(refusal(text), AllOf(HasSubstr("text.txt: the model knows 50257 tokens"),
+                                   HasSubstr("as a tokeniser makes them, in a .npy or .bin file")));
+  text.bytes_are_tokens = true;
+  EXPECT_EQ(load_data(text).train->inputs({0}).front()[0][0].item<int64_t>(), 't');
+  EXPECT_EQ(load_data(spec("text.txt", "the quick brown fox", tokens(4, 384))).train->size(), 3);
+}
+
+TEST_F(FileData, BinaryTokensAreThoseOfNanoGptAndLlmC) {
+  const auto words = [](const auto& numbers) {
+    return std::string(reinterpret_cast<const char*>(numbers.data()),
+                       numbers.size() * sizeof(numbers[0]));
+  };
+  const std::vector<uint16_t> row{50256, 1, 2, 3, 40000, 5, 6};
+  const auto first = [&](const std::string& content) {
+    const DataSplit data = load_data(spec("train.bin", content, tokens(2, 50257)));
+    return std::pair(data.train->inputs({0}).front()[0][0].item<int64_t>(),
+                     data.train->size() + data.test->size());
+  };
+  EXPECT_EQ(first(words(row)), std::pair(int64_t{50256}, int64_t{3})) << "nanoGPT";
+  std::vector<int32_t> header(256);
+  header[0] = 20240520;
+  header[1] = 1;
+  header[2] = 7;
+  EXPECT_EQ(first(words(header) + words(row)), std::pair(int64_t{50256}, int64_t{3})) << "llm.c";
+  header[0] = 20240801;
+  header[1] = 7;
+  const std::vector<uint32_t> wide(row.begin(), row.end());
+  EXPECT_EQ(first(words(header) + words(wide)), std::pair(int64_t{50256}, int64_t{3})) << "Llama 3";
+  EXPECT_THAT(refusal(spec("train.bin", "abc", tokens(2, 50257))),
+              HasSubstr("train.bin: expected tokens of 2 bytes each, found 3 bytes"));
 }
 
 TEST_F(FileData, MasksPositionsAndLabelsOfTokensAreFilledIn) {

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <system_error>
 #include <thread>
 #include <utility>
 
-#include "penstock/frames/natural_order.h"
+#include "penstock/frames/resample.h"
 #include "penstock/train/data/sample_shape.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -40,6 +38,13 @@ const PixelTable& table_of(int channels, int channel) {
   return channels == 1 ? grey : colours[static_cast<size_t>(channel)];
 }
 
+/// Where a crop of `part` begins in the middle of `whole`, as torchvision's CenterCrop rounds: half
+/// pixels to the even one.
+int middle(int whole, int part) {
+  const int left = whole - part;
+  return left / 2 + (left % 4 == 3 ? 1 : 0);
+}
+
 /// An image may be so much larger than what is cut out of it.
 constexpr int64_t kMostCutOff = 64;
 constexpr int64_t kMostSide = 16'384;
@@ -57,58 +62,19 @@ void check_takes_images(const SampleSpec& wanted, const fs::path& folder) {
 
 }  // namespace
 
-std::vector<std::string> class_folders(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    std::string name = entry->path().filename().string();
-    if (!name.starts_with('.') && entry->is_directory(ignored)) names.push_back(std::move(name));
-  }
-  if (error) {
-    throw ConfigError(
-        fmt::format("cannot read folder '{}': {}", printable(folder.string()), error.message()));
-  }
-  if (names.empty()) {
-    throw ConfigError(
-        fmt::format("folder '{}' has no folders in it: expected one per class, which holds its "
-                    "images",
-                    printable(folder.string())));
-  }
-  std::sort(names.begin(), names.end(), frames::is_naturally_before);
-  return names;
-}
-
-ImageFiles::ImageFiles(const fs::path& folder, const SampleSpec& wanted,
-                       const std::vector<std::string>& classes, const fs::path& opencv_module)
-    : folder_(folder), opencv_module_(opencv_module), classes_(classes) {
+ImageFiles::ImageFiles(const fs::path& folder, ImageTree tree, const SampleSpec& wanted, bool turns,
+                       const fs::path& opencv_module)
+    : folder_(folder),
+      opencv_module_(opencv_module),
+      turns_(turns),
+      images_(std::move(tree.images)) {
   check_takes_images(wanted, folder);
   const model::Shape& shape = wanted.inputs.front().shape;
   sample_ = wanted;
-  sample_.targets.classes = std::ssize(classes);
+  sample_.targets.classes = std::ssize(tree.classes);
   channels_ = static_cast<int>(shape[0]);
   height_ = static_cast<int>(shape[1]);
   width_ = static_cast<int>(shape[2]);
-  int64_t others = 0;
-  for (const std::string& name : class_folders(folder)) {
-    const auto known = std::find(classes.begin(), classes.end(), name);
-    if (known == classes.end()) {
-      throw ConfigError(
-          fmt::format("folder '{}' has a class '{}' that the training images have not",
-                      printable(folder.string()), printable(name)));
-    }
-    int64_t here = 0;
-    for (std::string& image : frames::image_names(folder / name, here))
-      images_.push_back({static_cast<int32_t>(known - classes.begin()), std::move(image)});
-    others += here;
-  }
-  if (images_.empty()) {
-    throw ConfigError(
-        fmt::format("the folders in '{}' hold no images: found {} other entries, expected files "
-                    "that end with {}",
-                    printable(folder.string()), others, frames::image_endings()));
-  }
   decoders_.push_back(take_decoder());  // without OpenCV this is said now
   const int64_t bytes = size() * sample_elements(shape);
   if (bytes <= kMostCachedBytes) {
@@ -118,8 +84,7 @@ ImageFiles::ImageFiles(const fs::path& folder, const SampleSpec& wanted,
 }
 
 fs::path ImageFiles::path_of(int64_t index) const {
-  const Image& image = images_.at(static_cast<size_t>(index));
-  return folder_ / classes_[static_cast<size_t>(image.label)] / image.name;
+  return folder_ / images_.at(static_cast<size_t>(index)).path;
 }
 
 std::unique_ptr<frames::ImageDecoder> ImageFiles::take_decoder() const {
@@ -136,22 +101,22 @@ std::unique_ptr<frames::ImageDecoder> ImageFiles::take_decoder() const {
 
 std::string ImageFiles::decode(const frames::ImageDecoder& decoder, uint8_t* pixels) const {
   const frames::FrameSize size = decoder.size();
-  const double scale = std::max(static_cast<double>(width_) / size.width,
-                                static_cast<double>(height_) / size.height);
-  const int64_t width = std::max<int64_t>(width_, std::llround(size.width * scale));
-  const int64_t height = std::max<int64_t>(height_, std::llround(size.height * scale));
+  // The side that fits closer has the wanted length; torchvision's Resize rounds the other down.
+  const int64_t across = int64_t{width_} * size.height;
+  const int64_t down = int64_t{height_} * size.width;
+  const int64_t width = across >= down ? width_ : down / size.height;
+  const int64_t height = across >= down ? across / size.width : height_;
   const int64_t area = static_cast<int64_t>(width_) * height_;
   if (width > kMostCutOff * area / height) {
     return fmt::format("its sides, {} x {}, are too unlike to cut {} x {} out of its middle",
                        size.width, size.height, width_, height_);
   }
-  std::vector<uint8_t> scaled(static_cast<size_t>(width * height * channels_));
-  decoder.copy(static_cast<int>(width), static_cast<int>(height), scaled.data());
-  const auto row = static_cast<size_t>(width_) * static_cast<size_t>(channels_);
-  const uint8_t* from =
-      scaled.data() + ((height - height_) / 2 * width + (width - width_) / 2) * channels_;
-  for (int y = 0; y < height_; ++y, from += width * channels_, pixels += row)
-    std::memcpy(pixels, from, row);
+  std::vector<uint8_t> whole(static_cast<size_t>(frames::frame_bytes(size)));
+  decoder.copy(size.width, size.height, whole.data());
+  const frames::Extent extent{static_cast<int>(width), static_cast<int>(height)};
+  frames::resize_and_crop(
+      {whole.data(), size.width, size.height, channels_}, extent,
+      {middle(extent.width, width_), middle(extent.height, height_), width_, height_}, pixels);
   return {};
 }
 
@@ -165,7 +130,7 @@ std::string ImageFiles::read(int64_t index, uint8_t* pixels) const {
   }
   std::unique_ptr<frames::ImageDecoder> decoder = take_decoder();
   std::string why;
-  if (decoder->decode(path_of(index), channels_, why)) why = decode(*decoder, pixels);
+  if (decoder->decode(path_of(index), channels_, turns_, why)) why = decode(*decoder, pixels);
   MutexLock lock(mutex_);
   decoders_.push_back(std::move(decoder));
   if (why.empty() && cache_ && !is_cached_[i].load(std::memory_order_relaxed)) {

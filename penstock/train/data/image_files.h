@@ -1,10 +1,12 @@
 // Images in a folder per class, decoded when they are read.
 //
 //   FOLDER/cat/1.jpg   FOLDER/cat/2.jpg   FOLDER/dog/1.png
+//   ImageFiles images("FOLDER", read_image_tree("FOLDER", ClassOrder::Text), sample);
 //
-// An image is scaled until it covers the model's height and width, and its middle is taken. Colours
-// are normalised with the means and deviations of ImageNet, as torchvision's models expect; grey
-// with the averages of these over the colours.
+// An image is scaled until it covers the model's height and width, and its middle is taken: the
+// pixels of torchvision's Resize and CenterCrop of Pillow's images. Colours are normalised with the
+// means and deviations of ImageNet, as torchvision's models expect; grey with the averages of these
+// over the colours.
 #pragma once
 
 #include <atomic>
@@ -16,22 +18,18 @@
 
 #include "penstock/frames/opencv/image_decoder.h"
 #include "penstock/train/data/dataset.h"
+#include "penstock/train/data/image_tree.h"
 #include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
 
-/// The names of the folders in `folder` that do not begin with a dot, in the order in which people
-/// count: class 0, 1, ... Throws ConfigError when it cannot be read or has none.
-std::vector<std::string> class_folders(const std::filesystem::path& folder);
-
 class ImageFiles : public Dataset {
  public:
-  /// `classes`: the names of class_folders(); others in `folder` are refused. Of at most
-  /// kMostCachedBytes, pixels stay in memory once they are decoded. Throws ConfigError: the model
-  /// takes no images of 1 or 3 channels with a class each, there are no images, OpenCV is missing.
-  ImageFiles(const std::filesystem::path& folder, const SampleSpec& wanted,
-             const std::vector<std::string>& classes,
-             const std::filesystem::path& opencv_module = {});
+  /// `tree`: of read_image_tree(folder). Of at most kMostCachedBytes, pixels stay in memory once
+  /// they are decoded. `turns`: as cameras were held (EXIF). Throws ConfigError: the model takes no
+  /// images of 1 or 3 channels with a class each, OpenCV is missing.
+  ImageFiles(const std::filesystem::path& folder, ImageTree tree, const SampleSpec& wanted,
+             bool turns = false, const std::filesystem::path& opencv_module = {});
 
   std::string name() const override { return folder_.string(); }
   int64_t size() const override { return static_cast<int64_t>(images_.size()); }
@@ -51,11 +49,6 @@ class ImageFiles : public Dataset {
   static constexpr int64_t kMostCachedBytes = int64_t{1} << 30;
 
  private:
-  struct Image {
-    int32_t label = 0;
-    std::string name;
-  };
-
   std::filesystem::path path_of(int64_t index) const;
   /// Writes [height, width, channels], from memory if it was decoded before. Empty, or why it
   /// cannot be decoded.
@@ -65,8 +58,8 @@ class ImageFiles : public Dataset {
 
   std::filesystem::path folder_;
   std::filesystem::path opencv_module_;
-  std::vector<std::string> classes_;
-  std::vector<Image> images_;
+  bool turns_ = false;
+  std::vector<ImageTree::Image> images_;
   SampleSpec sample_;
   int channels_ = 3;
   int height_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "penstock/train/data/synthetic_dataset.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
+#include "penstock/util/text/plural.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::train {
@@ -22,7 +24,9 @@ namespace {
 
 using Reader = DataParts (*)(const DataSpec& spec, const std::string& name);
 
-DataParts parts(DataSplit split) { return {std::move(split.train), std::move(split.test)}; }
+DataParts parts(DataSplit split) {
+  return {.train = std::move(split.train), .test = std::move(split.test)};
+}
 
 /// In the order of kDataFormats.
 constexpr std::array<Reader, kDataFormats.size()> kReaders = {
@@ -33,7 +37,9 @@ constexpr std::array<Reader, kDataFormats.size()> kReaders = {
     [](const DataSpec& spec, const std::string&) { return parts(make_synthetic(spec)); },
     read_array_file,
     read_token_file,
+    read_binary_file,
     read_text_file,
+    read_table_file,
     read_image_folder};
 
 DataFormat format_of(const std::string& name, std::span<const DataFormat> more) {
@@ -64,7 +70,7 @@ void check(const DataSpec& spec) {
 }
 
 /// The share of the samples that are for the test.
-DataParts divide(const std::shared_ptr<const Dataset>& all, double share, bool in_order) {
+DataSplit divide(const std::shared_ptr<const Dataset>& all, double share, bool in_order) {
   std::vector<int64_t> order(static_cast<size_t>(all->size()));
   std::iota(order.begin(), order.end(), int64_t{0});
   if (!in_order) Rng(hash_name("test share")).shuffle(std::span<int64_t>(order));
@@ -90,6 +96,38 @@ std::shared_ptr<const Dataset> first_of(std::shared_ptr<const Dataset> data, int
   return std::make_shared<SampleSubset>(std::move(data), std::move(indices));
 }
 
+/// "3 classes: 0 cat, 1 dog, 2 hen"; of many the first ones. Empty: they have no names.
+std::string classes_text(const std::vector<std::string>& classes) {
+  constexpr size_t kMostNames = 12;
+  if (classes.empty()) return {};
+  std::string text =
+      fmt::format(" of {} {}", classes.size(), classes.size() == 1 ? "class" : "classes");
+  for (size_t c = 0; c < std::min(kMostNames, classes.size()); ++c)
+    text += fmt::format("{}{} {}", c == 0 ? ": " : ", ", c, classes[c]);
+  return text + (classes.size() > kMostNames ? ", ..." : "");
+}
+
+/// How many classes the test samples have, where it is not all.
+std::string test_classes_text(const Dataset& test, size_t classes) {
+  if (classes == 0 || test.size() == 0) return {};
+  std::vector<int64_t> all(static_cast<size_t>(test.size()));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  const at::Tensor targets = test.targets(all);
+  const auto* const first = targets.data_ptr<int64_t>();
+  const std::set<int64_t> found(first, first + targets.numel());
+  return found.size() == classes ? "" : fmt::format(", {} of the classes", found.size());
+}
+
+std::string summary_of(const DataSpec& spec, const DataParts& parts, const std::string& test_from,
+                       const DataSplit& split) {
+  const std::string left_out = parts.left_out.text();
+  return fmt::format("{}: {}{}; {} ({}{}){}{}\n", printable(spec.name),
+                     plural(split.train->size(), "training sample"), classes_text(parts.classes),
+                     plural(split.test->size(), "test sample"), printable(test_from),
+                     test_classes_text(*split.test, parts.classes.size()),
+                     left_out.empty() ? "" : "; left out: ", left_out);
+}
+
 /// The user's own data, with a part for the test.
 DataSplit load_own(const DataFormat& format, const DataSpec& spec,
                    std::span<const DataFormat> more) {
@@ -104,10 +142,17 @@ DataSplit load_own(const DataFormat& format, const DataSpec& spec,
     if (other.row.named != DataNamed::ByItsEnding)
       throw ConfigError(fmt::format("{}: expected a file with test samples", printable(file)));
     found.test = other.read(spec, file).train;
+    found.test_from = spec.test_file.filename().string();
   }
-  if (found.test == nullptr) found = divide(found.train, spec.test_share, found.in_order);
-  return {.train = first_of(found.train, spec.train_samples, "training"),
-          .test = first_of(found.test, spec.test_samples, "test")};
+  DataSplit split = found.test == nullptr ? divide(found.train, spec.test_share, found.in_order)
+                                          : DataSplit{.train = found.train, .test = found.test};
+  split.train = first_of(split.train, spec.train_samples, "training");
+  split.test = first_of(split.test, spec.test_samples, "test");
+  split.classes = found.classes;
+  split.summary = summary_of(
+      spec, found, found.test ? found.test_from : fmt::format("a share of {}", spec.test_share),
+      split);
+  return split;
 }
 
 }  // namespace
@@ -121,7 +166,8 @@ DataSplit load_data(const DataSpec& spec, std::span<const DataFormat> more) {
     split = load_own(format, spec, more);
   } else {
     DataParts found = format.read(spec, spec.name);
-    split = {.train = std::move(found.train), .test = std::move(found.test)};
+    split.train = std::move(found.train);
+    split.test = std::move(found.test);
   }
   split.tensor_bytes = model::tensor_memory().now - before;
   return split;

@@ -3,19 +3,17 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <memory>
-#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
-#include "penstock/util/files/zip_archive.h"
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::train {
@@ -24,6 +22,7 @@ namespace {
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 constexpr int64_t kMaxArrayBytes = int64_t{1} << 36;
+constexpr int64_t kMaxArchiveBytes = int64_t{1} << 40;
 constexpr size_t kMaxDimensions = 32;
 constexpr int64_t kMostHeaderBytes = 1 << 17;  ///< of a member of an archive; numpy's are shorter
 
@@ -128,22 +127,48 @@ class HeaderReader {
   size_t at_ = 0;
 };
 
-/// A type of NumPy's and how its numbers come into a tensor.
-struct ElementType {
-  std::string_view name;
-  at::ScalarType stored;  ///< of the same width
-  at::ScalarType becomes;
-};
+at::Tensor low_16_bits(const at::Tensor& stored) { return stored.to(at::kInt).bitwise_and(0xFFFF); }
+at::Tensor low_32_bits(const at::Tensor& stored) {
+  return stored.to(at::kLong).bitwise_and(int64_t{0xFFFFFFFF});
+}
+at::Tensor truths(const at::Tensor& stored) { return stored.ne(0); }
+/// float8_e5m2 is the upper half of a float16.
+at::Tensor upper_halves(const at::Tensor& stored) {
+  return stored.to(at::kShort).bitwise_left_shift(8).view(at::kHalf);
+}
+
+/// ml_dtypes writes bfloat16 as "<V2" and float8_e5m2 as "<f1".
 constexpr std::array kTypes = {
-    ElementType{"b1", at::kBool, at::kBool},   ElementType{"u1", at::kByte, at::kByte},
-    ElementType{"i1", at::kChar, at::kChar},   ElementType{"i2", at::kShort, at::kShort},
-    ElementType{"u2", at::kShort, at::kInt},   ElementType{"i4", at::kInt, at::kInt},
-    ElementType{"u4", at::kInt, at::kLong},    ElementType{"i8", at::kLong, at::kLong},
-    ElementType{"u8", at::kLong, at::kLong},   ElementType{"f2", at::kHalf, at::kHalf},
-    ElementType{"f4", at::kFloat, at::kFloat}, ElementType{"f8", at::kDouble, at::kDouble},
+    NumberType{"b1", at::kByte, at::kBool, truths},
+    NumberType{"u1", at::kByte, at::kByte},
+    NumberType{"i1", at::kChar, at::kChar},
+    NumberType{"i2", at::kShort, at::kShort},
+    NumberType{"u2", at::kShort, at::kInt, low_16_bits},
+    NumberType{"i4", at::kInt, at::kInt},
+    NumberType{"u4", at::kInt, at::kLong, low_32_bits},
+    NumberType{"i8", at::kLong, at::kLong},
+    NumberType{"u8", at::kLong, at::kLong},
+    NumberType{"f2", at::kHalf, at::kHalf},
+    NumberType{"f4", at::kFloat, at::kFloat},
+    NumberType{"f8", at::kDouble, at::kDouble},
+    NumberType{"V2", at::kBFloat16, at::kBFloat16},
+    NumberType{"f1", at::kByte, at::kHalf, upper_halves},
 };
 
-const ElementType& type_of(const Header& header, const std::string& place) {
+/// What an array is that has no numbers, in words.
+std::string kind_of(std::string_view name) {
+  const char kind = name.empty() ? '\0' : name.front();
+  if (kind == 'O') return "Python's objects";
+  if (kind == 'U' || kind == 'S') return "texts";
+  if (kind == 'M' || kind == 'm') return "times";
+  if (kind == 'c') return "complex numbers";
+  if (name == "V1")
+    return "a type of one byte that NumPy has no name for: float8, int4 or the like of ml_dtypes; "
+           "save it as float32";
+  return kind == 'V' ? "bytes without a type" : "a type that is not known";
+}
+
+const NumberType& type_of(const Header& header, const std::string& place) {
   std::string_view name = header.type;
   const char order = name.empty() ? '\0' : name.front();
   if (order == '>') {
@@ -151,14 +176,16 @@ const ElementType& type_of(const Header& header, const std::string& place) {
                      fmt::format("its numbers are big-endian ('{}'); expected little-endian",
                                  printable(header.type)));
   }
-  if (order == '<' || order == '|' || order == '=') name.remove_prefix(1);
-  for (const ElementType& type : kTypes) {
-    if (type.name == name) return type;
+  const bool has_order = order == '<' || order == '|' || order == '=';
+  if (has_order) name.remove_prefix(1);
+  for (const NumberType& type : kTypes) {
+    // NumPy's own two bytes without a type are "|V2".
+    if (type.name == name && (name != "V2" || order == '<')) return type;
   }
   throw ParseError(
       place, 0,
-      fmt::format("its type is '{}'; expected numbers (b1, i1 to i8, u1 to u8, f2 to f8)",
-                  printable(header.type)));
+      fmt::format("its type is '{}', {}; expected numbers (b1, i1 to i8, u1 to u8, f2 to f8)",
+                  printable(header.type), kind_of(name)));
 }
 
 /// Bytes of the elements; -1: more than kMaxArrayBytes.
@@ -170,25 +197,8 @@ int64_t bytes_of(const std::vector<int64_t>& shape, int64_t item) {
   return bytes;
 }
 
-/// Numbers without a sign, which were read as ones with it.
-at::Tensor widened(const at::Tensor& array, const ElementType& type, const std::string& place) {
-  if (type.name == "u2") return array.to(at::kInt).bitwise_and(0xFFFF);
-  if (type.name == "u4") return array.to(at::kLong).bitwise_and(int64_t{0xFFFFFFFF});
-  if (type.name == "u8" && array.numel() > 0 && array.min().item<int64_t>() < 0)
-    throw ParseError(place, 0, "it holds a number of 2^63 or more");
-  return array;
-}
-
-/// What the first bytes of a file say.
-struct Layout {
-  Header header;
-  ElementType type;
-  size_t start = 0;       ///< of the numbers
-  int64_t num_bytes = 0;  ///< of them
-};
-
 /// `begin`: the file, or so much of it that its header is in it; `size`: of the whole file.
-Layout layout_of(std::string_view begin, int64_t size, const std::string& place) {
+ArrayHeader header_of(std::string_view begin, int64_t size, const std::string& place) {
   const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<uint8_t>(begin[at])); };
   if (begin.size() < 10 || !begin.starts_with(kMagic))
     throw ParseError(place, 0, "it is no .npy file (numpy.save)");
@@ -200,72 +210,103 @@ Layout layout_of(std::string_view begin, int64_t size, const std::string& place)
   size_t length = byte(8) | byte(9) << 8;
   if (version > 1) length |= byte(10) << 16 | byte(11) << 24;
   if (length > begin.size() - start) throw ParseError(place, 0, "it is cut off in its header");
-  Layout layout{.header = HeaderReader(begin.substr(start, length), place).read(),
-                .type = {},
-                .start = start + length};
-  layout.type = type_of(layout.header, place);
-  layout.num_bytes =
-      bytes_of(layout.header.shape, static_cast<int64_t>(c10::elementSize(layout.type.stored)));
-  const int64_t found = size - static_cast<int64_t>(layout.start);
-  if (layout.num_bytes < 0) {
+  Header found = HeaderReader(begin.substr(start, length), place).read();
+  ArrayHeader header{.type = type_of(found, place),
+                     .sizes = std::move(found.shape),
+                     .column_major = found.column_major,
+                     .start = start + length};
+  header.num_bytes =
+      bytes_of(header.sizes, static_cast<int64_t>(c10::elementSize(header.type.stored)));
+  const int64_t there = size - static_cast<int64_t>(header.start);
+  if (header.num_bytes < 0) {
     throw ParseError(place, 0,
                      fmt::format("its shape has more than {} bytes of numbers", kMaxArrayBytes));
   }
-  if (layout.num_bytes != found) {
+  if (header.num_bytes != there) {
     throw ParseError(
         place, 0,
-        fmt::format("its shape needs {} bytes of numbers, it has {}", layout.num_bytes, found));
+        fmt::format("its shape needs {} bytes of numbers, it has {}", header.num_bytes, there));
   }
-  return layout;
+  return header;
 }
+
+/// The numbers behind a header.
+StoredArray array_in(std::string_view bytes, std::shared_ptr<const void> owner,
+                     const ArrayHeader& header, const std::string& place) {
+  StoredArray array(bytes.data() + header.start, header.type, header.sizes, header.column_major,
+                    std::move(owner));
+  if (header.type.name != "u8" || header.num_bytes == 0) return array;
+  const auto refuse_negative = [&](int64_t, const at::Tensor& block) {
+    if (block.min().item<int64_t>() < 0)
+      throw ParseError(place, 0, "it holds a number of 2^63 or more");
+  };
+  if (header.sizes.empty())
+    refuse_negative(0, *array.plain());
+  else
+    array.each_block(refuse_negative);
+  return array;
+}
+
+constexpr std::string_view kEnding = ".npy";
 
 std::string place_text(const std::filesystem::path& path) { return printable(path.string()); }
 
 }  // namespace
 
-at::Tensor parse_npy(std::string content, const std::string& place) {
-  const Layout layout = layout_of(content, static_cast<int64_t>(content.size()), place);
-  std::vector<int64_t> sizes = layout.header.shape;
-  if (layout.header.column_major) std::reverse(sizes.begin(), sizes.end());
-  const auto memory = std::make_shared<std::string>(std::move(content));
-  char* const first = memory->data() + layout.start;
-  const bool is_aligned =
-      reinterpret_cast<uintptr_t>(first) % c10::elementSize(layout.type.stored) == 0;
-  at::Tensor array = at::from_blob(
-      first, sizes, [memory](void*) {}, at::TensorOptions().dtype(layout.type.stored));
-  if (!is_aligned) {
-    array = at::empty(sizes, at::TensorOptions().dtype(layout.type.stored));
-    std::memcpy(array.data_ptr(), first, static_cast<size_t>(layout.num_bytes));
-  }
-  if (layout.type.stored == at::kBool)
-    array = at::from_blob(
-                first, sizes, [memory](void*) {}, at::kByte)
-                .ne(0);
-  array = widened(array, layout.type, place);
-  if (layout.header.column_major) {
-    std::vector<int64_t> order(sizes.size());
-    std::iota(order.rbegin(), order.rend(), int64_t{0});
-    array = array.permute(order).contiguous();
-  }
-  return array;
+const NumberType& number_type(std::string_view name) {
+  for (const NumberType& type : kTypes)
+    if (type.name == name) return type;
+  PENSTOCK_CHECK(false, name);
+  return kTypes.front();
 }
 
-at::Tensor read_npy(const std::filesystem::path& path) {
-  return parse_npy(read_file(path, kMaxArrayBytes), place_text(path));
+StoredArray parse_npy(std::string content, const std::string& place) {
+  const auto owner = std::make_shared<const std::string>(std::move(content));
+  return array_in(*owner, owner, header_of(*owner, std::ssize(*owner), place), place);
 }
 
-std::map<std::string, at::Tensor> read_npz(const std::filesystem::path& path) {
-  ZipArchive archive(path.string(), "numpy.savez");
-  std::map<std::string, at::Tensor> arrays;
-  for (const auto& [member, size] : archive.members()) {
+StoredArray read_npy(const std::filesystem::path& path) {
+  const auto bytes = std::make_shared<const FileBytes>(path, kMaxArrayBytes);
+  const std::string place = place_text(path);
+  const std::string_view all = bytes->view();
+  return array_in(all, bytes, header_of(all, std::ssize(all), place), place);
+}
+
+Npz::Npz(const std::filesystem::path& path) : path_(path), archive_(path.string(), "numpy.savez") {
+  for (const auto& [member, size] : archive_.members()) {
     const std::string place = fmt::format("{}: {}", place_text(path), printable(member));
-    if (!member.ends_with(".npy")) throw ParseError(place, 0, "it is no .npy file (numpy.savez)");
-    const std::string begin = archive.begin(member, kMostHeaderBytes);
-    layout_of(begin, size.bytes, place);  // before memory is taken for what the file claims
-    arrays.emplace(member.substr(0, member.size() - 4),
-                   parse_npy(archive.read(member, kMaxArrayBytes), place));
+    if (!member.ends_with(kEnding)) continue;
+    ArrayHeader& header = arrays_[member.substr(0, member.size() - kEnding.size())];
+    try {
+      header = header_of(archive_.begin(member, kMostHeaderBytes), size.bytes, place);
+    } catch (const Error& error) {
+      header.trouble = error.what();
+    }
   }
-  return arrays;
+}
+
+int64_t Npz::memory_for(const std::string& name) const {
+  const ZipMember& member = archive_.members().at(name + std::string(kEnding));
+  if (member.is_deflated) return saturating_add(member.bytes, member.packed_bytes);
+  // Columns cannot be read in parts where they are not aligned.
+  const bool is_read = member.bytes < kMapFromBytes || arrays_.at(name).column_major;
+  return is_read ? member.bytes : 0;
+}
+
+StoredArray Npz::read(const std::string& name) {
+  const ArrayHeader& header = arrays_.at(name);
+  if (!header.trouble.empty()) throw ConfigError(header.trouble);
+  const std::string file = name + std::string(kEnding);
+  const std::string place = fmt::format("{}: {}", place_text(path_), printable(file));
+  const ZipMember& member = archive_.members().at(file);
+  if (memory_for(name) > 0 || member.bytes == 0)
+    return parse_npy(archive_.read(file, kMaxArrayBytes), place);
+  if (!mapped_) mapped_ = std::make_shared<const FileBytes>(path_, kMaxArchiveBytes);
+  const std::string_view bytes =
+      mapped_->view().substr(static_cast<size_t>(member.offset), static_cast<size_t>(member.bytes));
+  if (crc32_of(bytes) != member.crc32)
+    throw ParseError(place, 0, "it is damaged: its check sum is wrong");
+  return array_in(bytes, mapped_, header, place);
 }
 
 }  // namespace penstock::train

@@ -12,7 +12,7 @@
 
 namespace penstock::train {
 
-TokenDataset::TokenDataset(std::string name, SampleSpec sample, at::Tensor tokens,
+TokenDataset::TokenDataset(std::string name, SampleSpec sample, StoredArray tokens,
                            int64_t ignore_index)
     : name_(std::move(name)),
       sample_(std::move(sample)),
@@ -55,16 +55,20 @@ TokenDataset::TokenDataset(std::string name, SampleSpec sample, at::Tensor token
                     "for each of the {} places, found targets ({})",
                     length_, describe(sample_.targets.type, sample_.targets.shape)));
   }
-  PENSTOCK_CHECK(tokens_.dim() == 1, tokens_.dim());
-  samples_ = (tokens_.numel() - (shifts ? 1 : 0)) / length_;
+  PENSTOCK_CHECK(tokens_.sizes().size() == 1, tokens_.sizes().size());
+  samples_ = (tokens_.size() - (shifts ? 1 : 0)) / length_;
   if (samples_ < 1) {
     throw ConfigError(fmt::format("expected at least {} tokens, which is one sample, found {}",
-                                  length_ + (shifts ? 1 : 0), tokens_.numel()));
+                                  length_ + (shifts ? 1 : 0), tokens_.size()));
   }
   if (rows == 0) rows = sample_.targets.classes;
   if (shifts) rows = std::min(rows, sample_.targets.classes);
-  const auto lowest = tokens_.min().item<int64_t>();
-  const auto highest = tokens_.max().item<int64_t>();
+  int64_t lowest = 0;
+  int64_t highest = 0;
+  tokens_.each_block([&](int64_t, const at::Tensor& block) {
+    lowest = std::min(lowest, block.min().item<int64_t>());
+    highest = std::max(highest, block.max().item<int64_t>());
+  });
   if (rows > 0 && (lowest < 0 || highest >= rows)) {
     throw ConfigError(fmt::format("the token {} does not exist: the model knows those from 0 to {}",
                                   lowest < 0 ? lowest : highest, rows - 1));
@@ -73,13 +77,13 @@ TokenDataset::TokenDataset(std::string name, SampleSpec sample, at::Tensor token
 
 at::Tensor TokenDataset::windows(const std::vector<int64_t>& indices, int64_t shift) const {
   const auto count = static_cast<int64_t>(indices.size());
-  at::Tensor result = at::empty({count, length_}, tokens_.options());
+  at::Tensor result = at::empty({count, length_}, at::kLong);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t index = indices[static_cast<size_t>(i)];
     PENSTOCK_CHECK(index >= 0 && index < samples_, index, samples_);
-    result[i].copy_(tokens_.narrow(0, index * length_ + shift, length_));
+    result[i].copy_(tokens_.block(index * length_ + shift, length_));
   }
-  return result.to(at::kLong);
+  return result;
 }
 
 model::Tensors TokenDataset::inputs(const std::vector<int64_t>& indices) const {

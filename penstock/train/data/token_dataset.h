@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "penstock/train/data/dataset.h"
+#include "penstock/train/data/stored_array.h"
 
 namespace penstock::train {
 
@@ -20,7 +21,8 @@ class TokenDataset final : public Dataset {
   /// "labels" are the tokens again. Throws ConfigError: an input that is none of these, too few
   /// tokens, a token that is no row of the model's table.
   /// `ignore_index`: targets of this number do not count.
-  TokenDataset(std::string name, SampleSpec sample, at::Tensor tokens, int64_t ignore_index = -100);
+  TokenDataset(std::string name, SampleSpec sample, StoredArray tokens,
+               int64_t ignore_index = -100);
 
   std::string name() const override { return name_; }
   int64_t size() const override { return samples_; }
@@ -36,7 +38,7 @@ class TokenDataset final : public Dataset {
 
   std::string name_;
   SampleSpec sample_;
-  at::Tensor tokens_;
+  StoredArray tokens_;
   std::vector<Role> roles_;  ///< of the inputs
   int64_t ignore_index_;
   int64_t length_ = 0;  ///< of a window

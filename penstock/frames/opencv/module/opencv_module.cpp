@@ -103,15 +103,35 @@ bool copy_picture(const OpencvPicture* picture, int width, int height, uint8_t* 
   });
 }
 
-bool decode(const uint8_t* bytes, int64_t count, int channels, OpencvPicture* picture,
+/// Of 16 bits the upper 8. A picture that uses few of the lower ones would lose nearly all shades.
+void to_bytes(cv::Mat& raw) {
+  if (raw.depth() != CV_16U) return;
+  constexpr double kFewShades = 4096;
+  double most = 0;
+  cv::minMaxLoc(raw.reshape(1), nullptr, &most);
+  if (most > 0 && most < kFewShades) {
+    throw cv::Exception(
+        0,
+        cv::format("its 16 bits hold values up to %d, of which %d shades would be left: scale it "
+                   "to all 16 bits, or to 8",
+                   static_cast<int>(most), static_cast<int>(most) / 256 + 1),
+        "", "", 0);
+  }
+  raw.convertTo(raw, CV_8U, 1.0 / 257);
+}
+
+bool decode(const uint8_t* bytes, int64_t count, int channels, bool turns, OpencvPicture* picture,
             OpencvError* error) noexcept {
   return guarded(false, error, [&] {
     const cv::Mat content(1, static_cast<int>(count), CV_8U, const_cast<uint8_t*>(bytes));
-    picture->raw = cv::imdecode(content, channels == 1 ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR);
+    const int colours = channels == 1 ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR;
+    picture->raw = cv::imdecode(
+        content, colours | cv::IMREAD_ANYDEPTH | (turns ? 0 : cv::IMREAD_IGNORE_ORIENTATION));
     if (picture->raw.empty()) {
       write_error("it is no image of a known format, or damaged", error);
       return false;
     }
+    to_bytes(picture->raw);
     to_channels(channels, *picture);
     return true;
   });
