@@ -77,11 +77,11 @@ TEST(Profiler, MeasuresLeNet5) {
   EXPECT_EQ(weight_bytes, 4 * 61'706);
   const profile::LayerCost& conv1 = profile.costs[model.graph().find("conv1").index()];
   EXPECT_EQ(conv1.output_bytes, (std::vector<int64_t>{4 * 6 * 28 * 28 * 4}));
-  EXPECT_EQ(conv1.stash_bytes, 4 * 28 * 28 * 4) << "its input; the ReLU keeps its own output";
+  EXPECT_EQ(conv1.stash_bytes, 4 * 28 * 28 * 4) << "its input; tanh keeps its own output";
   EXPECT_GE(conv1.working_bytes, conv1.output_bytes[0] + conv1.weight_bytes)
       << "gradients of its output and its weights, and what the library lays out anew";
   const LayerId after{model.graph().find("conv1").value + 1};
-  ASSERT_EQ(model.graph().layer(after).kind, "relu");
+  ASSERT_EQ(model.graph().layer(after).kind, "tanh");
   EXPECT_EQ(profile.costs[after.index()].working_bytes, 2 * conv1.output_bytes[0]);
   const profile::LayerCost& flatten = profile.costs[model.graph().find("flatten").index()];
   EXPECT_EQ(flatten.output_bytes, (std::vector<int64_t>{4 * 400 * 4}));
