@@ -1,6 +1,7 @@
 // Whole training runs on small synthetic data: stopping, resuming, refusing.
 #include "penstock/train/trainer.h"
 
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
