@@ -137,7 +137,7 @@ std::string memory_row(const std::string& name, int64_t measured, int64_t predic
                      format_bytes(predicted));
 }
 
-/// By the plan.
+/// The memory of a worker, as the plan predicts it.
 int64_t predicted_bytes(const plan::Plan& plan, const schedule::WorkerTable& table, size_t worker) {
   int64_t bytes = 0;
   for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)}))
@@ -145,7 +145,8 @@ int64_t predicted_bytes(const plan::Plan& plan, const schedule::WorkerTable& tab
   return bytes;
 }
 
-/// Of this process, or of the ranks where each has one worker.
+/// Rows of measured and predicted memory: of each rank where each has one worker, of this process
+/// where there are no ranks; otherwise none, since processes are measured, not workers.
 std::string tensors_text(const Outcome& outcome, const schedule::WorkerTable& table) {
   const train::TrainResult& r = outcome.result;
   const bool one_each = r.ranks.size() == r.timeline.workers.size();

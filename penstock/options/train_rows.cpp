@@ -137,9 +137,9 @@ std::vector<Row> run_rows() {
         .idle = without_job},
        {.name = "--stopped-exit-code",
         .slot = at<&R::run, &RunRequest::stopped_exit_code>,
-        .help = "Exit code when a signal ends the run before its end: another one than 0 where "
-                "what starts the command must not take it for complete, such as a Kubernetes Job "
-                "whose pod is drained",
+        .help = "Exit code when a signal ends the run before its end. Another one than 0 tells "
+                "what starts the command that it is not complete, such as a Kubernetes Job whose "
+                "pod is drained",
         .least = 0,
         .most = 255},
        {.name = "--fabric",

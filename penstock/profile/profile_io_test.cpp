@@ -120,24 +120,18 @@ TEST(ParseProfile, SaysItsPrecisionAndOldFilesAreFloat32) {
   EXPECT_THROW(to_json(profile), ConfigError);
 }
 
-TEST(ParseProfile, WhatPassesNeedIsReadBackAndMissingIsNone) {
-  Profile profile = parse_profile(kDocument, "p");
-  EXPECT_EQ(profile.costs[0].working_bytes, 0);
-  EXPECT_EQ(to_json(profile).find("working_bytes"), std::string::npos);
-  profile.costs[0].working_bytes = 4'194'304;
-  EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
-  profile.costs[0].working_bytes = -1;
-  EXPECT_THROW(to_json(profile), ConfigError);
-}
-
-TEST(ParseProfile, ConstantsAreReadBackAndMissingOnesAreNone) {
-  Profile profile = parse_profile(kDocument, "p");
-  EXPECT_EQ(profile.costs[0].constant_bytes, 0);
-  EXPECT_EQ(to_json(profile).find("constant_bytes"), std::string::npos);
-  profile.costs[0].constant_bytes = 536'870'912;
-  EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
-  profile.costs[0].constant_bytes = -1;
-  EXPECT_THROW(to_json(profile), ConfigError);
+TEST(ParseProfile, ConstantsAndWhatPassesNeedAreReadBackAndMissingOnesAreNone) {
+  for (const auto& [key, bytes] : {std::pair("constant_bytes", &LayerCost::constant_bytes),
+                                   std::pair("working_bytes", &LayerCost::working_bytes)}) {
+    SCOPED_TRACE(key);
+    Profile profile = parse_profile(kDocument, "p");
+    EXPECT_EQ(profile.costs[0].*bytes, 0);
+    EXPECT_EQ(to_json(profile).find(key), std::string::npos);
+    profile.costs[0].*bytes = 536'870'912;
+    EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
+    profile.costs[0].*bytes = -1;
+    EXPECT_THROW(to_json(profile), ConfigError);
+  }
 }
 
 TEST(ParseProfile, NamesPlaceAndKey) {

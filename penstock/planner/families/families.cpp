@@ -130,7 +130,7 @@ PlanResult Families::plan(Family family, bool wants_least_memory) {
   PlanResult first;
   for (int tries = 0; tries < kTries; ++tries) {
     int64_t excess = 0;
-    PlanResult result = best_of(family, wants_least_memory, excess);
+    PlanResult result = best_of(family, wants_least_memory && tries == 0, excess);
     if (tries == 0) first = result;
     if (result.plan) return result;
     const int64_t limit = family.memory_bytes > 0 ? family.memory_bytes
