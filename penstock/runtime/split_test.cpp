@@ -76,7 +76,7 @@ struct Bench {
   /// Gradients of the weights, by B or by I and W; `count` sees the backward pass only.
   model::Tensors gradients(bool split, std::map<std::string, int>* count = nullptr,
                            std::map<std::string, int>* count_weights = nullptr) {
-    const SegmentEnds ends = split ? cut_everywhere(*module) : cut_between_chains(*module);
+    const SegmentEnds ends = split ? cut_everywhere(*module) : cut_by_weights(*module, INT64_MAX);
     StageTape tape(*module, ends);
     const model::Tensors outputs =
         tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
@@ -352,6 +352,18 @@ TEST(Split, WholeNetworksDoEachOperationOnce) {
                                                                           : model::Shape{}}));
     expect_same_work(bench);
   }
+}
+
+TEST(Segments, CallsAreCutWhereGradientsOfWeightsWouldBeLarge) {
+  model::ModelBuilder net("chain");
+  model::Value x = net.input({8});
+  for (int i = 0; i < 4; ++i) x = net.tanh(net.linear(x, {.features = 8}));
+  Bench bench(net.build(x));
+  // 288 bytes of weights in every second layer; the others go with the layer behind them.
+  EXPECT_EQ(cut_by_weights(*bench.module, INT64_MAX), (SegmentEnds{7, 7, 7, 7, 7, 7, 7, 7}));
+  EXPECT_EQ(cut_by_weights(*bench.module, 2 * 288), (SegmentEnds{2, 2, 2, 7, 7, 7, 7, 7}));
+  EXPECT_EQ(cut_by_weights(*bench.module, 2 * 288 - 1), (SegmentEnds{0, 2, 2, 4, 4, 7, 7, 7}));
+  EXPECT_EQ(cut_by_weights(*bench.module, 1), (SegmentEnds{0, 2, 2, 4, 4, 7, 7, 7}));
 }
 
 TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {

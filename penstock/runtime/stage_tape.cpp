@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include "penstock/model/device/layout.h"
 #include "penstock/model/precision.h"
@@ -29,20 +30,17 @@ SegmentEnds cut_everywhere(const StageModule& module) {
   return segment_ends(module, [](size_t, size_t) { return false; });
 }
 
-SegmentEnds cut_between_chains(const StageModule& module) {
-  return segment_ends(module, [](size_t, size_t) { return true; });
-}
-
-SegmentEnds cut_by_weights(const StageModule& module, const std::vector<int64_t>& weight_bytes,
-                           int64_t most_bytes) {
+SegmentEnds cut_by_weights(const StageModule& module, int64_t most_bytes) {
   const std::vector<size_t>& offsets = module.weight_offsets();
+  const std::vector<model::Shape> shapes = module.weight_shapes();
   std::vector<int64_t> sums(module.places().size());  // of the segment, from this layer on
   for (size_t i = 0; i < sums.size(); ++i) {
-    for (size_t w = offsets[i]; w < offsets[i + 1]; ++w) sums[i] += weight_bytes[w];
+    for (size_t w = offsets[i]; w < offsets[i + 1]; ++w)
+      sums[i] += c10::multiply_integers(shapes[w]) * static_cast<int64_t>(sizeof(float));
   }
   // Asked from the last layer to the first.
   return segment_ends(module, [&](size_t i, size_t next) {
-    const bool joins = sums[i] == 0 || sums[i] + sums[next] <= most_bytes;
+    const bool joins = sums[i] == 0 || sums[next] == 0 || sums[i] + sums[next] <= most_bytes;
     if (joins) sums[i] += sums[next];
     return joins;
   });

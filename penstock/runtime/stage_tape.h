@@ -2,10 +2,11 @@
 // two (I, W). The gradients are bit for bit the same, and the same for every cut of the model into
 // stages, because autograd never sums parts of a value's gradient from several layers: the graph is
 // cut there (layer_tape.h). For I and W it is cut between any two layers, so that only the operands
-// of W remain after I. For B chains of layers are not cut, which saves calls of the engine, unless
-// gradients are to leave while it goes on: then they are cut between buckets.
+// of W remain after I. For B chains of layers are cut only where many bytes of weights are behind,
+// which saves calls of the engine, and between buckets where gradients leave while it goes on.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -19,11 +20,9 @@ namespace penstock::runtime {
 /// through which autograd goes in one call.
 using SegmentEnds = std::vector<size_t>;
 SegmentEnds cut_everywhere(const StageModule& module);
-SegmentEnds cut_between_chains(const StageModule& module);
-/// Between chains, and inside them where the gradients of one call would be larger than that.
-/// `weight_bytes`: of each weight of the stage.
-SegmentEnds cut_by_weights(const StageModule& module, const std::vector<int64_t>& weight_bytes,
-                           int64_t most_bytes);
+/// Between chains, and inside them where one call would make gradients of weights of more bytes
+/// than that. INT64_MAX: between chains alone.
+SegmentEnds cut_by_weights(const StageModule& module, int64_t most_bytes);
 /// Between chains, and inside them where the next layer's weights are of another bucket.
 /// `bucket_ends`: the weight behind the last one of each, ascending.
 SegmentEnds cut_between_buckets(const StageModule& module, const std::vector<size_t>& bucket_ends);

@@ -1,7 +1,5 @@
 #include "penstock/runtime/sums/stage_sums.h"
 
-#include <c10/util/accumulate.h>
-
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -14,10 +12,7 @@ using schedule::Action;
 
 SegmentEnds StageSums::segment_ends() const {
   constexpr int64_t kMostBytes = 1 << 20;  // a layer of as many takes far longer than a call
-  std::vector<int64_t> bytes;
-  for (const model::Shape& shape : context_.module().weight_shapes())
-    bytes.push_back(c10::multiply_integers(shape) * static_cast<int64_t>(sizeof(float)));
-  return cut_by_weights(context_.module(), bytes, kMostBytes);
+  return cut_by_weights(context_.module(), kMostBytes);
 }
 
 void StageSums::add_inner_ties() {
