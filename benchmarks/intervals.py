@@ -7,8 +7,13 @@ that was predicted for it.
     intervals.py --strategies all --fabrics threads tcp       # docs/accuracy.md
     intervals.py --strategies dp --fabrics tcp --syncs ordered ring hierarchical
 
-Prints a table of the runs and one of bias and worst cases by strategy and fabric, and writes a JSON
-with every number. Standard library only.
+A machine whose speed changes between the profile and the run is an error of its own. So passes of
+the workers are compared, too: `passes` is their time over the predicted one, and `rest` is what remains
+of measured / predicted once they are taken out: waiting, messages, steps, sums. Between processes
+dp has neither: there a predicted pass includes the wait for the sums.
+
+Prints tables of the runs, of bias and worst cases by strategy and by model, and writes a JSON with
+every number; `--tables-of FILE` prints them again. Standard library only.
 """
 
 import argparse
@@ -21,12 +26,12 @@ import typing
 from machine import REPOSITORY, describe_machine
 from run_bench import Failed, run_json
 
-# Words for `penstock train`, and samples of about ten seconds on one core of an EPYC.
+# Words for `penstock train`, and samples/s of one core of an EPYC, for the first run's length.
 MODELS = {
-    "lenet5": (["--model", "lenet5"], 120_000),
-    "mlp 256x3": (["--model", "mlp", "--width", "256", "--depth", "3"], 400_000),
-    "resnet18 3x32x32": (["--model", "resnet18", "--input", "3x32x32"], 1_800),
-    "vgg_small": (["--model", "vgg_small", "--lr", "0.001"], 9_000),
+    "lenet5": (["--model", "lenet5"], 4_000),
+    "mlp 256x3": (["--model", "mlp", "--width", "256", "--depth", "3"], 20_000),
+    "resnet18 3x32x32": (["--model", "resnet18", "--input", "3x32x32"], 80),
+    "vgg_small": (["--model", "vgg_small", "--lr", "0.001"], 200),
 }
 STRATEGIES = ["serial", "dp", "1f1b", "zb-h1"]
 ALL_STRATEGIES = ["serial", "dp", "mp", "gpipe", "1f1b", "2bw", "1f1b-flush", "eager-1f1b",
@@ -88,15 +93,33 @@ def row_of(case, result):
     return row
 
 
+def without_passes(row):
+    """Measured / predicted as if the passes had taken the predicted time; None where that is not
+    known."""
+    if row["strategy"] == "dp" and row["fabric"] != "threads":
+        return None
+    return row["ratio"] * passes_of(row["workers"])
+
+
+def passes_of(workers):
+    """Time of the workers' passes per micro-batch, measured over predicted."""
+    def total(what):
+        return sum(worker[what]["forward_ns"] + worker[what]["backward_ns"] for worker in workers)
+    return total("measured") / total("predicted")
+
+
 def table(rows):
     lines = ["| model | strategy | fabric | measured, samples/s | predicted | interval | "
-             "measured / predicted | inside |", "|---|---|---|---|---|---|---|---|"]
+             "measured / predicted | passes | rest | inside |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        sync = "" if row["sync"] == "auto" else f", {row['sync']}"
-        lines.append(f"| {row['model']} | {row['strategy']} | {row['fabric']}{sync} | "
+        rest = without_passes(row)
+        rests = "- | -" if rest is None else f"{rest / row['ratio']:.2f} | {rest:.2f}"
+        lines.append(f"| {row['model']} | {row['strategy']} | {fabric_of(row)} | "
                      f"{row['measured']:,.0f} | "
                      f"{row['predicted']:,.0f} | {row['low']:,.0f} to {row['high']:,.0f} | "
-                     f"{row['ratio']:.2f} | {'yes' if row['inside'] else 'no'} |")
+                     f"{row['ratio']:.2f} | {rests} | "
+                     f"{'yes' if row['inside'] else 'no'} |")
     inside = sum(row["inside"] for row in rows)
     ratios = [row["ratio"] for row in rows]
     lines.append("")
@@ -106,23 +129,35 @@ def table(rows):
     return "\n".join(lines)
 
 
-def accuracy(rows):
-    """Bias and worst case of each strategy and fabric, over the models."""
+def fabric_of(row):
+    return row["fabric"] if row["sync"] == "auto" else f"{row['fabric']}, {row['sync']}"
+
+
+def accuracy(rows, by):
+    """Bias and worst case of each `by` (strategy or model) and fabric."""
     groups = {}
     for row in rows:
-        sync = "" if row["sync"] == "auto" else f", {row['sync']}"
-        groups.setdefault((row["strategy"], row["fabric"] + sync), []).append(row)
-    lines = ["| strategy | fabric | runs | bias | mean error | worst | inside |",
-             "|---|---|---|---|---|---|---|"]
-    for (strategy, fabric), of in [*groups.items(), (("**all**", ""), rows)]:
+        fabric = fabric_of(row) if by == "strategy" else row["fabric"]
+        groups.setdefault((row[by], fabric), []).append(row)
+    lines = [f"| {by} | fabric | runs | bias | mean error | worst | inside | rest: mean error | "
+             "rest: worst |", "|---|---|---|---|---|---|---|---|---|"]
+    other = "model" if by == "strategy" else "strategy"
+    for (name, fabric), of in [*groups.items(), (("**all**", ""), rows)]:
         errors = [row["ratio"] - 1 for row in of]
+        rests = [rest - 1 for rest in map(without_passes, of) if rest is not None]
         worst = max(of, key=lambda row: abs(row["ratio"] - 1))
-        lines.append(f"| {strategy} | {fabric} | {len(of)} | "
+        lines.append(f"| {name} | {fabric} | {len(of)} | "
                      f"{100 * statistics.median(errors):+.1f} % | "
                      f"{100 * statistics.fmean(map(abs, errors)):.1f} % | "
-                     f"{100 * (worst['ratio'] - 1):+.1f} % ({worst['model']}) | "
-                     f"{sum(row['inside'] for row in of)} |")
+                     f"{100 * (worst['ratio'] - 1):+.1f} % ({worst[other]}) | "
+                     f"{sum(row['inside'] for row in of)} | "
+                     + (f"{100 * statistics.fmean(map(abs, rests)):.1f} % | "
+                        f"{100 * max(rests, key=abs):+.1f} % |" if rests else "- | - |"))
     return "\n".join(lines)
+
+
+def print_tables(rows):
+    print("\n\n".join([table(rows), accuracy(rows, "strategy"), accuracy(rows, "model")]))
 
 
 def main():
@@ -138,34 +173,41 @@ def main():
     parser.add_argument("--fabrics", nargs="+", default=["threads"],
                         help="threads, tcp, gloo, mpi: all but the first by two processes")
     parser.add_argument("--syncs", nargs="+", default=["auto"], help="of dp between processes")
-    parser.add_argument("--shorter", type=float, default=1, help="by how much runs are shorter")
+    parser.add_argument("--seconds", type=float, default=6, help="of training, about")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")
     parser.add_argument("--output", default="intervals.json", type=pathlib.Path)
+    parser.add_argument("--tables-of", type=pathlib.Path, metavar="FILE",
+                        help="what --output wrote: print its tables, run nothing")
     args = parser.parse_args()
+    if args.tables_of:
+        print_tables(json.loads(args.tables_of.read_text())["rows"])
+        return 0
 
     plan = list(cases_of(args))
     runs = plan * args.rounds + plan[:: max(1, len(plan) // args.more + 1)][: args.more] \
         if args.more > 0 else plan * args.rounds
     machine = describe_machine()
     rows = []
+    speeds = {}
     failed = 0
     for seed, case in enumerate(runs, 1):
-        words, samples = MODELS[case.model]
+        words, first_speed = MODELS[case.model]
+        samples = QUICK_SAMPLES if args.quick else \
+            round(args.seconds * speeds.get(case.model, first_speed))
         title = f"{case.model} {case.strategy} {case.fabric} {case.sync}"
         try:
-            result = train(args.penstock, words, case,
-                           QUICK_SAMPLES if args.quick else round(samples / args.shorter), seed)
+            result = train(args.penstock, words, case, samples, seed)
+            speeds[case.model] = result["throughput_samples_per_s"]
             if args.quick and result["prediction_low_samples_per_s"] is None:
                 continue  # too few passes to know anything
             rows.append(row_of(case, result))
-            print(f"{title}: {rows[-1]['ratio']:.2f}", file=sys.stderr)
+            print(f"{len(rows)} of {len(runs)}: {title}: {rows[-1]['ratio']:.2f}", file=sys.stderr)
         except Failed as failure:
             failed += 1
             print(f"intervals.py: {title}: {failure}", file=sys.stderr)
         args.output.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
     if rows:
-        print(table(rows))
-        print("\n" + accuracy(rows))
+        print_tables(rows)
     return 1 if failed else 0
 
 
