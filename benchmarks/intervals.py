@@ -7,10 +7,10 @@ that was predicted for it.
     intervals.py --strategies all --fabrics threads tcp       # docs/accuracy.md
     intervals.py --strategies dp --fabrics tcp --syncs ordered ring hierarchical
 
-A machine whose speed changes between the profile and the run is an error of its own. So passes of
-the workers are compared, too: `passes` is their time over the predicted one, and `rest` is what remains
-of measured / predicted once they are taken out: waiting, messages, steps, sums. Between processes
-dp has neither: there a predicted pass includes the wait for the sums.
+A machine whose speed changes between the profile and the run is an error of its own. So the passes
+of the workers are compared, too: `passes` is their time over the predicted one. `rest` is what
+remains of measured / predicted once they are taken out: waiting, messages, steps, sums. Between
+processes dp has neither: there a predicted pass includes the wait for the sums.
 
 Prints tables of the runs, of bias and worst cases by strategy and by model, and writes a JSON with
 every number; `--tables-of FILE` prints them again. Standard library only.

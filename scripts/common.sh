@@ -73,36 +73,54 @@ need_value() {
   (($2 >= 2)) || die "$1 needs a value (try --help)"
 }
 
-# PyTorch's wheel that is built and tested beside Debian's libtorch; it warns without NumPy.
-readonly TORCH_WHEEL="torch==2.13.0 numpy<3"
+# The version of PyTorch's wheel that is built and tested beside Debian's libtorch. A script with
+# --torch-version sets torch_version to another one, which gets a virtual environment of its own.
+readonly TORCH_WHEEL_VERSION=2.13.0
+torch_version=$TORCH_WHEEL_VERSION
+
+# torch_venv: the virtual environment that the wheel of torch_version is in.
+torch_venv() {
+  local name=venv
+  [[ "$torch_version" == "$TORCH_WHEEL_VERSION" ]] || name="venv-$torch_version"
+  printf '%s' "$REPO_ROOT/build/$name"
+}
+
+# check_torch_version VERSION: what --torch-version was given.
+check_torch_version() {
+  [[ "$1" =~ ^2\.[0-9]{1,2}\.[0-9]{1,2}$ ]] ||
+    die "--torch-version: expected a version of PyTorch such as 2.15.0, found '$1'"
+}
+
+# torch_suffix NAME: what the name of a preset ends in for this libtorch.
+torch_suffix() {
+  [[ "$1" != debian ]] || return 0
+  if [[ "$1" == wheel && "$torch_version" == "$TORCH_WHEEL_VERSION" ]]; then
+    printf -- -wheel
+  else
+    printf -- -torch
+  fi
+}
 
 # choose_torch NAME: sets torch_preset, what a preset's name ends in for this libtorch, and makes it
 # findable where CMakePresets.json looks: debian (the package), wheel (out of a virtual environment
 # in build/), or a folder.
 choose_torch() {
+  local link=torch-path
+  torch_preset="$(torch_suffix "$1")"
   case "$1" in
-    debian) torch_preset="" ;;
+    debian) ;;
     wheel)
-      install_torch_wheel
-      torch_preset=-wheel
-      link_torch torch-wheel "$(torch_folder "$REPO_ROOT/build/venv")"
+      install_torch_wheel "$(torch_venv)"
+      [[ "$torch_preset" != -wheel ]] || link=torch-wheel
+      link_torch "$link" "$(torch_folder "$(torch_venv)")"
       ;;
-    */* | .*)
-      torch_preset=-torch
-      link_torch torch-path "$(torch_folder "$1")"
-      ;;
+    */* | .*) link_torch "$link" "$(torch_folder "$1")" ;;
     *) die "--torch: expected debian, wheel or a folder such as ./libtorch, found '$1'" ;;
   esac
 }
 
 # preset_for TORCH: the preset of CMakePresets.json that builds with this libtorch.
-preset_for() {
-  case "$1" in
-    debian) printf 'release' ;;
-    wheel) printf 'release-wheel' ;;
-    *) printf 'release-torch' ;;
-  esac
-}
+preset_for() { printf 'release%s' "$(torch_suffix "$1")"; }
 
 # torch_folder FOLDER: where in it, or in the Python that it belongs to, libtorch is. Runs in a
 # subshell.
@@ -125,21 +143,22 @@ link_torch() {
   ln -sfn "$2" "$REPO_ROOT/build/$1"
 }
 
-# What is installed is noted, so that a second call does nothing.
+# install_torch_wheel VENV: PyTorch torch_version, and NumPy, without which it warns. What is
+# installed is noted, so that a second call does nothing.
 install_torch_wheel() {
-  local venv="$REPO_ROOT/build/venv"
+  local venv=$1
   local note="$venv/penstock-torch"
-  [[ "$(cat "$note" 2>/dev/null)" == "$TORCH_WHEEL" ]] && return
+  local packages=("torch==$torch_version" "numpy<3")
+  [[ "$(cat "$note" 2>/dev/null)" == "${packages[*]}" ]] && return
   command -v python3 >/dev/null ||
     die "--torch wheel needs python3 (scripts/install-deps.sh --wheel)"
-  say "Install ${TORCH_WHEEL%% *} into build/venv (several GB from an index that has only builds" \
-    "for GPUs)"
+  say "Install ${packages[0]} into ${venv#"$REPO_ROOT/"} (several GB from an index that has only" \
+    "builds for GPUs)"
   run python3 -m venv "$venv" ||
     die "python3 cannot make a virtual environment (scripts/install-deps.sh --wheel)"
-  # shellcheck disable=SC2086
-  run "$venv/bin/python" -m pip install --disable-pip-version-check --quiet $TORCH_WHEEL ||
-    die "pip could not install $TORCH_WHEEL"
-  printf '%s\n' "$TORCH_WHEEL" >"$note"
+  run "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "${packages[@]}" ||
+    die "pip could not install ${packages[*]}"
+  printf '%s\n' "${packages[*]}" >"$note"
 }
 
 # configure_and_build PRESET [TARGET...]: one of the presets of CMakePresets.json, into

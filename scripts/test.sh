@@ -6,7 +6,8 @@ trap 'report_failure "$LINENO" "$BASH_COMMAND"' ERR
 
 usage() {
   cat <<'HELP'
-usage: scripts/test.sh [--preset NAME] [--torch NAME] [--label NAME] [--all] [--no-install]
+usage: scripts/test.sh [--preset NAME] [--torch NAME] [--torch-version VERSION] [--label NAME]
+                       [--all] [--no-install]
 
 Installs what is missing, configures and builds build/NAME, and runs the quick tests (all but those
 labelled `slow`).
@@ -16,6 +17,9 @@ labelled `slow`).
                  of PyTorch's wheel, installed into build/venv), both, or the folder of any other
                  one, such as that of `python3 -c 'import torch; print(torch.__path__[0])'`;
                  all but debian need the preset release
+  --torch-version VERSION
+                 with --torch wheel or both: of PyTorch's wheel (default: 2.13.0), in a virtual
+                 environment and a build folder of its own
   --label NAME   only the tests with this label: unit, property, e2e, tidy, install, slow
   --all          the slow tests too
   --no-install   do not look for missing packages
@@ -31,6 +35,7 @@ while (($# > 0)); do
   case "$1" in
     --preset) need_value "$1" $#; preset=$2; shift ;;
     --torch) need_value "$1" $#; torch=$2; shift ;;
+    --torch-version) need_value "$1" $#; check_torch_version "$2"; torch_version=$2; shift ;;
     --label) need_value "$1" $#; label=$2; shift ;;
     --all) all=yes ;;
     --no-install) install=no ;;
@@ -44,6 +49,8 @@ grep -q "\"name\": \"$preset\", \"inherits\"" "$REPO_ROOT/CMakePresets.json" ||
 
 [[ "$torch" == debian || "$preset" == release ]] ||
   die "--torch $torch needs --preset release, found --preset $preset"
+[[ "$torch_version" == "$TORCH_WHEEL_VERSION" || "$torch" == wheel || "$torch" == both ]] ||
+  die "--torch-version needs --torch wheel or both, found --torch $torch"
 torches=("$torch")
 [[ "$torch" != both ]] || torches=(wheel debian)
 
