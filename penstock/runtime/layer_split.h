@@ -2,7 +2,7 @@
 // runtime.
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cstddef>
 #include <vector>

@@ -15,7 +15,7 @@
 // the operations of W save.
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cstddef>
 #include <vector>
