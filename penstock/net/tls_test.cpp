@@ -5,15 +5,20 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 
+#include <array>
 #include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
 #include <asio/read.hpp>
+#include <asio/ssl/stream.hpp>
 #include <asio/write.hpp>
-#include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "penstock/net/hello.h"
 #include "penstock/net/mesh.h"
 #include "penstock/net/testing_certificates.h"
 #include "penstock/net/testing_nodes.h"
