@@ -1,4 +1,4 @@
-// Times messages between two processes of this host: mesh_bench {tcp|memory} BYTES...
+// Times messages between two processes of this host: mesh_bench {tcp|tls|memory} BYTES...
 //
 // Prints a line per size (mesh_messages.h). benchmarks/peers/mpi_messages.c prints the same;
 // benchmarks/mesh_bench.py compares them.
@@ -20,9 +20,16 @@ namespace {
 
 using namespace penstock;
 
-void run(int rank, uint16_t port, bool memory, const std::vector<size_t>& sizes) {
-  const auto mesh = net::Mesh::connect(
-      {.rank = rank, .ranks = 2, .port = port, .same_host_memory = memory, .same_host_bytes = 1});
+void run(int rank, uint16_t port, std::string_view path, const std::vector<size_t>& sizes) {
+  const bool memory = path == "memory";
+  const net::TlsKind tls = path == "tls" ? net::TlsKind::Secret : net::TlsKind::Off;
+  const auto mesh = net::Mesh::connect({.rank = rank,
+                                        .ranks = 2,
+                                        .port = port,
+                                        .token = "a secret of this benchmark",
+                                        .tls = {.kind = tls},
+                                        .same_host_memory = memory,
+                                        .same_host_bytes = 1});
   mesh->start({.note = [](int, const std::string&) {}, .lost = [](int, const std::string&) {}});
   bench::Side side(*mesh);
   for (const size_t bytes : sizes) bench::measure(side, rank, bytes);
@@ -34,8 +41,8 @@ void run(int rank, uint16_t port, bool memory, const std::vector<size_t>& sizes)
 
 int main(int argc, char** argv) {
   const std::string_view path = argc > 2 ? argv[1] : "";
-  if (path != "tcp" && path != "memory") {
-    std::fprintf(stderr, "usage: mesh_bench {tcp|memory} BYTES...\n");
+  if (path != "tcp" && path != "tls" && path != "memory") {
+    std::fprintf(stderr, "usage: mesh_bench {tcp|tls|memory} BYTES...\n");
     return 2;
   }
   std::vector<size_t> sizes;
@@ -44,7 +51,7 @@ int main(int argc, char** argv) {
   const pid_t child = fork();
   try {
     if (child == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
-    run(child == 0 ? 1 : 0, port, path == "memory", sizes);
+    run(child == 0 ? 1 : 0, port, path, sizes);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "mesh_bench: %s\n", error.what());
     return 3;

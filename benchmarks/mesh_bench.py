@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Messages between two processes of this host: the mesh over TCP, the mesh from memory to memory,
-and Open MPI if mpirun and mpicc are there.
+"""Messages between two processes of this host: the mesh from memory to memory, over TCP, over TCP
+with TLS, and Open MPI if mpirun and mpicc are there.
 
-    benchmarks/mesh_bench.py build/release/benchmarks/mesh_bench [--rounds 7]
+    benchmarks/mesh_bench.py build/release/benchmarks/mesh_bench [--rounds 7] [--to memory]
 
 Programs take turns, the order moves on by one each round, ratios are taken within a round. Prints
-for each size the median time of the mesh from memory in microseconds, and the ratios of the others'
-time to it (above 1: the mesh is faster): median (lowest..highest).
+for each size the median time of the mesh over --to in microseconds, and the ratios of the others'
+time to it (above 1: it is faster): median (lowest..highest).
 """
 import argparse
 import pathlib
@@ -26,7 +26,7 @@ def run(command):
 
 def programs(bench, folder):
     sizes = [str(size) for size in SIZES]
-    found = {path: [bench, path, *sizes] for path in ("memory", "tcp")}
+    found = {path: [bench, path, *sizes] for path in ("memory", "tcp", "tls")}
     if shutil.which("mpirun") and shutil.which("mpicc"):
         source = pathlib.Path(__file__).parent / "peers" / "mpi_messages.c"
         program = str(pathlib.Path(folder) / "mpi_messages")
@@ -41,6 +41,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--to", default="memory", choices=("memory", "tcp", "tls"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         commands = programs(arguments.bench, folder)
@@ -53,10 +54,12 @@ def main():
         print(measure)
         for size in SIZES:
             row = [f"{size >> 10:6} KiB"]
-            own = [one["memory"][size][at] for one in rounds]
+            own = [one[arguments.to][size][at] for one in rounds]
             row.append(f"{statistics.median(own):9.0f} us")
-            for name in names[1:]:
-                ratios = [one[name][size][at] / one["memory"][size][at] for one in rounds]
+            for name in names:
+                if name == arguments.to:
+                    continue
+                ratios = [one[name][size][at] / one[arguments.to][size][at] for one in rounds]
                 row.append(f"{name} {statistics.median(ratios):.2f} "
                            f"({min(ratios):.2f}..{max(ratios):.2f})")
             print("  ".join(row))

@@ -91,15 +91,16 @@ std::vector<OptimizerRow> optimizers() {
 class PythonJob {
  public:
   /// Null: this process is no rank of several. Blocks until all ranks are there.
-  static std::shared_ptr<PythonJob> join(const std::string& fabric) {
-    const net::FabricKind kind = net::parse_fabric(fabric);
+  static std::shared_ptr<PythonJob> join(const std::string& fabric,
+                                         const std::optional<std::string>& tls) {
     std::atomic<bool> stop{false};
-    std::unique_ptr<job::Job> job = interruptibly(stop, [&stop, kind] {
-      return job::Job::join({.command = "a program in Python",
-                             .fabric = kind,
-                             .stop = &stop,
-                             .listener = job::console_listener()});
-    });
+    job::JobOptions options{.command = "a program in Python",
+                            .fabric = net::parse_fabric(fabric),
+                            .stop = &stop,
+                            .listener = job::console_listener()};
+    if (tls) options.tls = net::parse_tls(*tls);
+    std::unique_ptr<job::Job> job =
+        interruptibly(stop, [&options] { return job::Job::join(options); });
     if (job == nullptr) return nullptr;
     return std::make_shared<PythonJob>(std::move(job));
   }

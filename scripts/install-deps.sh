@@ -34,6 +34,7 @@ core=(
   "libfmt-dev|text formatting"
   "libspdlog-dev|logging"
   "libasio-dev|connections between processes"
+  "libssl-dev|encrypted connections and proofs of a secret"
   "libmicrohttpd-dev|serves the live page of a stream"
   "zlib1g-dev|checksums and compressed data sets"
   "libgtest-dev|unit tests"

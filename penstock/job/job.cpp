@@ -49,6 +49,7 @@ class MeshJob : public Job {
              .address = job.address,
              .port = static_cast<uint16_t>(job.port),
              .token = job.token,
+             .tls = options.tls.value_or(net::TlsChoice()),
              .version = PENSTOCK_VERSION "/libtorch " TORCH_VERSION,
              .other_hosts = job.local_ranks < job.ranks,
              .patience = options.patience,
@@ -261,13 +262,16 @@ void check_same_options(Job& job, const std::vector<std::pair<std::string, std::
 
 namespace {
 
-/// Throws for a fabric that cannot be had; warns where it has no use.
-void check_fabric(net::FabricKind kind, const runtime::RankInJob& job, const Listener& listener) {
+/// Throws for a fabric that cannot be had, or not with TLS; warns where it has no use.
+void check_fabric(const JobOptions& options, const runtime::RankInJob& job) {
+  const net::FabricKind kind = options.fabric;
   const runtime::FabricRow& row = runtime::fabric_row(kind);
-  if (const std::string why = row.obstacle(job); !why.empty())
-    throw ConfigError(fmt::format("--fabric {}: {}", to_string(kind), why));
+  std::string why = row.obstacle(job);
+  if (job.ranks > 1 && row.past_connections && options.tls && *options.tls != net::TlsChoice())
+    why = "what it carries goes past the connections, which alone are encrypted: take auto or tcp";
+  if (!why.empty()) throw ConfigError(fmt::format("--fabric {}: {}", to_string(kind), why));
   if (job.ranks == 1 && row.only_between_ranks) {
-    listener.tell(fmt::format(
+    options.listener.tell(fmt::format(
         "warning: --fabric {} has no effect: this process is not a rank of a job of several\n",
         to_string(kind)));
   }
@@ -275,14 +279,14 @@ void check_fabric(net::FabricKind kind, const runtime::RankInJob& job, const Lis
 
 }  // namespace
 
-std::unique_ptr<Job> Job::join(const JobOptions& options) {
+std::unique_ptr<Job> Job::join(const JobOptions& asked) {
   const auto job = launch::own_job();
+  JobOptions options = asked;
+  if (!options.tls && job && !job->tls.empty()) options.tls = net::parse_tls(job->tls);
   const Listener& listener = options.listener;
   if (job && !job->doubt.empty()) listener.tell(fmt::format("warning: {}\n", job->doubt));
-  check_fabric(
-      options.fabric,
-      job ? runtime::RankInJob{job->rank, job->ranks, job->launcher} : runtime::RankInJob{},
-      listener);
+  check_fabric(options, job ? runtime::RankInJob{job->rank, job->ranks, job->launcher}
+                            : runtime::RankInJob{});
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (!job && servers != nullptr && std::string_view(servers) != "0") {
     listener.tell(fmt::format(

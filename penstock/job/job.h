@@ -12,6 +12,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "penstock/cluster/device_name.h"
 #include "penstock/job/listener.h"
 #include "penstock/net/fabric_kind.h"
+#include "penstock/net/tls_choice.h"
 #include "penstock/probe/job_links.h"
 
 namespace penstock::runtime {
@@ -32,6 +34,7 @@ struct JobOptions {
   std::chrono::milliseconds silence{12'000};   ///< a rank that has been silent for longer is lost
   std::chrono::milliseconds patience{60'000};  ///< how long ranks wait for each other to come
   net::FabricKind fabric = net::FabricKind::Auto;
+  std::optional<net::TlsChoice> tls = {};  ///< nothing: as the launcher's variables say, else off
   /// That this rank's workers are dealt to; none: the CPU.
   std::vector<cluster::DeviceName> devices = {};
   /// Ends the waiting for other ranks as soon as it is true. Null: nothing does.
@@ -44,9 +47,9 @@ class Job {
  public:
   /// Connects to the other ranks; blocks until all of them have come. Null when this process was
   /// not started by a launcher or is the job's only rank. Throws ConfigError (variables that make
-  /// no sense, a fabric that this build or this job cannot have) and as net::Mesh::connect() and
-  /// FabricRow::start().
-  static std::unique_ptr<Job> join(const JobOptions& options);
+  /// no sense, a fabric that this build or this job cannot have, or not with TLS) and as
+  /// net::Mesh::connect() and FabricRow::start().
+  static std::unique_ptr<Job> join(const JobOptions& asked);
 
   virtual ~Job() = default;
   Job() = default;

@@ -296,6 +296,7 @@ JobOptions job_options(const options::TrainRequest& request,
           .silence = milliseconds(request.run.silence_s),
           .patience = milliseconds(request.run.patience_s),
           .fabric = request.run.fabric,
+          .tls = request.run.tls,
           .devices = devices};
 }
 

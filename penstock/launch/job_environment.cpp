@@ -157,6 +157,7 @@ std::optional<JobEnvironment> job_environment(const Variable& variable) {
     job->servers = static_cast<int>(variables.number("PENSTOCK_SERVERS", 0, job->ranks - 1));
   if (variables.has("PENSTOCK_FAILURE_PIPE"))
     job->failure_pipe = static_cast<int>(variables.number("PENSTOCK_FAILURE_PIPE", 0, INT32_MAX));
+  job->tls = variables.text("PENSTOCK_TLS");
   job->token = variables.text("PENSTOCK_JOB_TOKEN");
   if (job->token.size() > kMostTokenBytes)
     throw ConfigError(

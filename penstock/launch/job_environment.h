@@ -23,8 +23,10 @@ struct JobEnvironment {
   std::string address;      ///< name or address of rank 0's machine
   int port = kDefaultPort;  ///< where rank 0 listens, 1 .. 65535
   std::string token;        ///< what ranks of the same job know; a secret, may be empty
-  int restart = 0;          ///< how often the job was started again
-  int servers = 0;          ///< ranks, the last ones, that only add gradients; fewer than `ranks`
+  /// How connections between the ranks are encrypted (net/tls_choice.h); empty: nobody has said.
+  std::string tls = {};
+  int restart = 0;  ///< how often the job was started again
+  int servers = 0;  ///< ranks, the last ones, that only add gradients; fewer than `ranks`
   /// A pipe that `penstock launch` closes when a rank has failed; -1: none.
   int failure_pipe = -1;
   std::string launcher;  ///< "torchrun", "mpirun", "srun", "penstock launch", ...
@@ -53,10 +55,10 @@ struct JobEnvironment {
 /// The port is PENSTOCK_LISTEN, or the launcher's, or kDefaultPort where it has none. With
 /// TORCHELASTIC_USE_AGENT_STORE=True torchrun itself listens on MASTER_PORT, so the port is
 /// MASTER_PORT + 1. No variable of ours has a name that Kubernetes sets for a Service.
-/// PENSTOCK_JOB_TOKEN is the token, PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the
-/// restart, PENSTOCK_SERVERS the number of servers, and PENSTOCK_FAILURE_PIPE the number of an open
-/// file descriptor. Throws ConfigError naming the variable, what was found and what was expected;
-/// never with the token's text.
+/// PENSTOCK_JOB_TOKEN is the token, PENSTOCK_TLS says how connections are encrypted,
+/// PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the restart, PENSTOCK_SERVERS the number
+/// of servers, and PENSTOCK_FAILURE_PIPE the number of an open file descriptor. Throws ConfigError
+/// naming the variable, what was found and what was expected; never with the token's text.
 std::optional<JobEnvironment> job_environment(const Variable& variable);
 /// That of this process's own variables.
 std::optional<JobEnvironment> own_job();

@@ -57,8 +57,11 @@ TEST(JobEnvironment, ReadsTorchrun) {
 TEST(JobEnvironment, ReadsPenstockLaunch) {
   JobEnvironment expected = job(5, 8, 1, 4, "n01", 29500, "penstock launch");
   expected.token = "00ff";
+  expected.tls = "secret";
   expected.restart = 3;
-  EXPECT_EQ(read_job(with(kTorchrun, {{"PENSTOCK_RESTART", "3"}, {"PENSTOCK_JOB_TOKEN", "00ff"}})),
+  EXPECT_EQ(read_job(with(kTorchrun, {{"PENSTOCK_RESTART", "3"},
+                                      {"PENSTOCK_JOB_TOKEN", "00ff"},
+                                      {"PENSTOCK_TLS", "secret"}})),
             expected);
 }
 

@@ -41,8 +41,10 @@ void append_frame(std::vector<std::byte>& frames, const FrameHeader& header, Byt
   frames.insert(frames.end(), behind.begin(), behind.end());
 }
 
-Connection::Connection(asio::ip::tcp::socket socket, User& user, Payload& payload, int& long_waits)
-    : socket_(std::move(socket)),
+Connection::Connection(std::unique_ptr<Stream> stream, User& user, Payload& payload,
+                       int& long_waits)
+    : stream_(std::move(stream)),
+      socket_(stream_->socket()),
       user_(user),
       payload_(payload),
       long_waits_(long_waits),
@@ -103,17 +105,18 @@ void Connection::write() {
   is_writing_ = true;
   const int long_wait = asio::buffer_size(buffers_) > kLongWait ? 1 : 0;
   long_waits_ += long_wait;
-  asio::async_write(socket_, buffers_,
-                    [this, hold = user_.hold(), keep = std::move(keep), is_piece, long_wait](
-                        const asio::error_code& error, size_t) {
-                      long_waits_ -= long_wait;
-                      is_writing_ = false;
-                      if (!is_open()) return;
-                      if (error)
-                        lose("closed the connection");
-                      else
-                        on_written(is_piece);
-                    });
+  auto then = [this, hold = user_.hold(), keep = std::move(keep), is_piece, long_wait](
+                  const asio::error_code& error, size_t) {
+    long_waits_ -= long_wait;
+    is_writing_ = false;
+    if (!is_open()) return;
+    if (error)
+      lose("closed the connection");
+    else
+      on_written(is_piece);
+  };
+  stream_->before_write(asio::buffer_size(buffers_));
+  stream_->use([&](auto& layer) { asio::async_write(layer, buffers_, std::move(then)); });
 }
 
 void Connection::on_written(bool was_piece) {
@@ -138,25 +141,34 @@ void Connection::read() {
     room = payload_.room();
   else
     room.memory = Memory(input_.bytes).subspan(input_.end);
-  read_at_least(straight ? std::min<uint64_t>(expected, kLeastRead) : 1);
+  // Of what is encrypted some may have been read already.
+  const bool may_wait = straight && stream_->tls() == TlsKind::Off;
+  read_at_least(may_wait ? std::min<uint64_t>(expected, kLeastRead) : 1);
   const int long_wait = expected > kLongWait ? 1 : 0;
   long_waits_ += long_wait;
-  socket_.async_read_some(asio::mutable_buffer(room.memory.data(), room.memory.size()),
-                          [this, hold = user_.hold(), keep = std::move(room.keep), straight,
-                           long_wait](const asio::error_code& error, size_t bytes) {
-                            long_waits_ -= long_wait;
-                            if (!is_open()) return;
-                            if (error) {
-                              user_.on_end();
-                              return;
-                            }
-                            forgive();
-                            if (straight)
-                              payload_.filled(bytes);
-                            else
-                              input_.end += bytes;
-                            on_read();
-                          });
+  auto then = [this, hold = user_.hold(), keep = std::move(room.keep), straight, long_wait](
+                  const asio::error_code& error, size_t bytes) {
+    long_waits_ -= long_wait;
+    if (!is_open()) return;
+    if (error) return on_read_failure(error);
+    forgive();
+    if (straight)
+      payload_.filled(bytes);
+    else
+      input_.end += bytes;
+    on_read();
+  };
+  stream_->use([&](auto& layer) {
+    layer.async_read_some(asio::mutable_buffer(room.memory.data(), room.memory.size()),
+                          std::move(then));
+  });
+}
+
+void Connection::on_read_failure(const asio::error_code& error) {
+  if (stream_->is_forged(error))
+    lose(fmt::format("sent what nobody has encrypted for this rank: {}", error.message()));
+  else
+    user_.on_end();
 }
 
 void Connection::on_read() {

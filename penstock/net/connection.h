@@ -1,7 +1,7 @@
 // The TCP connection to one peer: frames in both directions, and pieces of messages between them,
 // which go straight from and to their memory. Internal to net; runs on the mesh's thread.
 //
-//   Connection connection(std::move(socket), user, payload, state.long_waits);
+//   Connection connection(std::move(stream), user, payload, state.long_waits);
 //   connection.read();                                   // from now on
 //   connection.put({.kind = FrameKind::Ping});           // before the next piece
 //   connection.write();                                  // the payload has a piece now
@@ -17,6 +17,7 @@
 
 #include "penstock/net/bytes.h"
 #include "penstock/net/frame.h"
+#include "penstock/net/stream.h"
 
 namespace penstock::net {
 
@@ -57,7 +58,7 @@ class Connection {
     virtual void filled(size_t bytes) = 0;
   };
 
-  Connection(asio::ip::tcp::socket socket, User& user, Payload& payload, int& long_waits);
+  Connection(std::unique_ptr<Stream> stream, User& user, Payload& payload, int& long_waits);
 
   void read();
   void put(const FrameHeader& header, Bytes behind = {});
@@ -93,11 +94,13 @@ class Connection {
   /// The connection is readable when that many bytes are there.
   void read_at_least(size_t bytes);
   void on_read();
+  void on_read_failure(const asio::error_code& error);
   void on_written(bool was_piece);
   /// Uses what lies in input_; false when a frame is not whole yet.
   bool take_frame();
 
-  asio::ip::tcp::socket socket_;
+  std::unique_ptr<Stream> stream_;
+  asio::ip::tcp::socket& socket_;  ///< of the stream
   User& user_;
   Payload& payload_;
   int& long_waits_;

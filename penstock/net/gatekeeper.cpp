@@ -61,7 +61,7 @@ void Gatekeeper::accept_next() {
     if (!acceptor_.is_open()) return;
     if (!error) {
       const auto visitor = std::make_shared<Visitor>(
-          std::move(socket), own_,
+          std::make_unique<Stream>(std::move(socket), tls_), own_,
           [this](const auto& who, const std::string& problem) { on_visitor(who, problem); });
       std::erase_if(pending_, [](const auto& other) { return other.expired(); });
       pending_.push_back(visitor);
@@ -98,9 +98,8 @@ void Gatekeeper::on_visitor(const std::shared_ptr<Visitor>& visitor, std::string
       problem = fmt::format("rank {} is there already, from {}", rank, found->from());
     }
   }
-  const auto line = refusals_.add(
-      fmt::format("refused a connection from {}: {}", visitor->from(), problem), Clock::now());
-  if (line) log_warning(*line);
+  last_refusal_ = fmt::format("refused a connection from {}: {}", visitor->from(), problem);
+  if (const auto line = refusals_.add(last_refusal_, Clock::now())) log_warning(*line);
   visitor->refuse(problem);
 }
 

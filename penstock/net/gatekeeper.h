@@ -1,6 +1,6 @@
 // Lets the ranks of a job in at one rank's port, while they find each other. Internal to net.
 //
-//   Gatekeeper gate(std::move(acceptor), own_hello, /*first=*/1, /*count=*/ranks - 1);
+//   Gatekeeper gate(std::move(acceptor), tls, own_hello, /*first=*/1, /*count=*/ranks - 1);
 //   gate.start();
 //   const bool complete = wait_for_all(io, gate, deadline);
 #pragma once
@@ -24,8 +24,11 @@ namespace penstock::net {
 /// runs in the acceptor's context.
 class Gatekeeper {
  public:
-  Gatekeeper(asio::ip::tcp::acceptor acceptor, const Hello& own, int first, int count)
+  /// `tls`, null for none, encrypts their connections.
+  Gatekeeper(asio::ip::tcp::acceptor acceptor, std::shared_ptr<Tls> tls, const Hello& own,
+             int first, int count)
       : acceptor_(std::move(acceptor)),
+        tls_(std::move(tls)),
         own_(own),
         first_(first),
         visitors_(static_cast<size_t>(count)) {}
@@ -41,6 +44,8 @@ class Gatekeeper {
   std::vector<int> free_places();
   /// Those among the missing that were there and closed the connection.
   std::vector<int> gone() const;
+  /// The last refusal, as in the log; empty: nobody was refused.
+  const std::string& last_refusal() const { return last_refusal_; }
   /// Says how many connections were refused, some time after it last did.
   void tell_refusals();
   /// Lets nobody in any more; those who have not said who they are go.
@@ -52,12 +57,14 @@ class Gatekeeper {
 
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer pause_{acceptor_.get_executor()};
+  std::shared_ptr<Tls> tls_;
   Hello own_;
   int first_;
   std::vector<std::shared_ptr<Visitor>> visitors_;
   size_t here_ = 0;
   std::set<int> gone_;
   std::vector<std::weak_ptr<Visitor>> pending_;
+  std::string last_refusal_;
   RepeatedMessages refusals_{"connections refused"};
 };
 

@@ -21,11 +21,19 @@ constexpr std::string_view kMagic = "PENSTOCK";
 /// Also tells the byte order.
 constexpr uint32_t kProtocolWord = 0x50530000 + kProtocol;
 
+struct OpeningLayout {
+  char magic[8];
+  uint32_t protocol;
+  int32_t rank;
+  uint8_t tls;
+  char rest[7];
+};
+static_assert(sizeof(OpeningLayout) == kOpeningBytes);
+
 struct Layout {
   char magic[8];
   uint8_t proof[sizeof(Hash)];
-  char spare[32];
-  uint32_t protocol;
+  char spare[36];
   int32_t rank;
   int32_t ranks;
   uint16_t port;
@@ -53,7 +61,45 @@ std::string text_of(const char* from, size_t most) {
   return {from, static_cast<size_t>(std::find(from, from + most, '\0') - from)};
 }
 
+std::string_view in_words(TlsKind tls) {
+  if (tls == TlsKind::Off) return "TLS off";
+  return tls == TlsKind::Secret ? "TLS by a secret" : "TLS by certificates";
+}
+
 }  // namespace
+
+OpeningBytes opening(int rank, TlsKind tls) {
+  OpeningLayout layout = {};
+  copy(kMagic, layout.magic, sizeof layout.magic, "the mark");
+  layout.protocol = kProtocolWord;
+  layout.rank = rank;
+  layout.tls = static_cast<uint8_t>(tls);
+  OpeningBytes bytes;
+  std::memcpy(bytes.data(), &layout, sizeof layout);
+  return bytes;
+}
+
+int opening_rank(const OpeningBytes& bytes) {
+  OpeningLayout layout = {};
+  std::memcpy(&layout, bytes.data(), sizeof layout);
+  return layout.rank;
+}
+
+std::string opening_problem(const OpeningBytes& bytes, int own_rank, TlsKind own_tls) {
+  OpeningLayout layout = {};
+  std::memcpy(&layout, bytes.data(), sizeof layout);
+  if (std::string_view(layout.magic, sizeof layout.magic) != kMagic) return "no rank of Penstock";
+  if (layout.protocol != kProtocolWord) {
+    return fmt::format("it speaks protocol {:x}, and rank {} protocol {:x}", layout.protocol,
+                       own_rank, kProtocolWord);
+  }
+  const auto tls = static_cast<TlsKind>(layout.tls);
+  if (tls == own_tls) return {};
+  return fmt::format(
+      "rank {} has {}, and rank {} has {}: all ranks must have the same (PENSTOCK_TLS, or the "
+      "option tls)",
+      layout.rank, in_words(tls), own_rank, in_words(own_tls));
+}
 
 Challenge fresh_challenge() {
   std::random_device random;  // of the system
@@ -69,7 +115,6 @@ HelloBytes encode(const Hello& hello, const Challenge& challenge) {
     throw ConfigError(fmt::format("the job's token may have {} bytes, found {}", kTokenBytes,
                                   hello.token.size()));
   copy(hello.version, layout.version, kVersionBytes, "the version");
-  layout.protocol = kProtocolWord;
   layout.rank = hello.rank;
   layout.ranks = hello.ranks;
   layout.port = hello.port;
@@ -85,10 +130,6 @@ std::string decode(const HelloBytes& bytes, const Hello& expected, const Challen
   Layout layout = {};
   std::memcpy(&layout, bytes.data(), sizeof layout);
   if (std::string_view(layout.magic, sizeof layout.magic) != kMagic) return "no rank of Penstock";
-  if (layout.protocol != kProtocolWord) {
-    return fmt::format("it speaks protocol {:x}, and rank {}, of Penstock {}, protocol {:x}",
-                       layout.protocol, expected.rank, expected.version, kProtocolWord);
-  }
   const Hash proof = proof_of(layout, expected.token, challenge);
   unsigned different = 0;
   for (size_t i = 0; i < proof.size(); ++i) different |= layout.proof[i] ^ proof[i];

@@ -1,10 +1,13 @@
-// What a rank says first on a connection to another one, once that has given it a challenge. A
-// fixed number of bytes, so that a stranger can make nobody wait for more or allocate for it.
+// What ranks say first on a connection. Both begin with an opening, in the clear; the rank that
+// listens adds a challenge. Then they encrypt the connection, if they do so, and the rank that has
+// come says its hello. All have fixed numbers of bytes, so that a stranger can make nobody wait for
+// more or allocate for it.
 //
-// Trust: as with the process groups of PyTorch, the network of a job is trusted. The token keeps
-// jobs apart and strangers out. It does not cross the network: a hello proves that its sender knows
-// it, for this connection's challenge alone, so that a hello that somebody has recorded opens no
-// other connection. What follows is neither encrypted nor proven.
+// Trust: the token keeps jobs apart and strangers out. It does not cross the network: a hello
+// proves that its sender knows it, for this connection's challenge alone, so that a hello that
+// somebody has recorded opens no other connection. Without TLS what follows is neither encrypted
+// nor proven, as with the process groups of PyTorch. An opening is not proven either: it is for
+// messages alone, and no rank does without the TLS that it was told to use.
 #pragma once
 
 #include <array>
@@ -12,10 +15,22 @@
 #include <cstdint>
 #include <string>
 
+#include "penstock/net/tls_choice.h"
+
 namespace penstock::net {
 
-/// 1 at the first release; another number when frames change. 2: challenges.
-inline constexpr uint32_t kProtocol = 2;
+/// 1 at the first release; another number when frames change. 2: challenges. 3: openings.
+inline constexpr uint32_t kProtocol = 3;
+
+inline constexpr size_t kOpeningBytes = 24;
+using OpeningBytes = std::array<std::byte, kOpeningBytes>;
+
+/// Of this rank.
+OpeningBytes opening(int rank, TlsKind tls);
+/// Whose it says that it is.
+int opening_rank(const OpeningBytes& bytes);
+/// Why nothing but the opening can be exchanged, in words that both sides can print; empty: it can.
+std::string opening_problem(const OpeningBytes& bytes, int own_rank, TlsKind own_tls);
 
 /// A number that is used once.
 using Challenge = std::array<std::byte, 16>;

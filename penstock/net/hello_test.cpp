@@ -79,6 +79,31 @@ TEST(Hello, AnythingElseIsNoRankOfPenstock) {
   EXPECT_THAT(decode(bytes, own(), kChallenge, found), HasSubstr("no rank of Penstock"));
 }
 
+std::string problem_of_opening(TlsKind theirs, TlsKind own) {
+  return opening_problem(opening(2, theirs), 0, own);
+}
+
+TEST(Opening, OfARankThatEncryptsInTheSameWayFits) {
+  for (const TlsKind tls : {TlsKind::Off, TlsKind::Secret, TlsKind::Certificates})
+    EXPECT_EQ(problem_of_opening(tls, tls), "");
+}
+
+TEST(Opening, NamesBothRanksThatEncryptInAnotherWay) {
+  EXPECT_THAT(problem_of_opening(TlsKind::Off, TlsKind::Secret),
+              HasSubstr("rank 2 has TLS off, and rank 0 has TLS by a secret: all ranks must have "
+                        "the same (PENSTOCK_TLS, or the option tls)"));
+  EXPECT_THAT(problem_of_opening(TlsKind::Certificates, TlsKind::Off),
+              HasSubstr("rank 2 has TLS by certificates, and rank 0 has TLS off"));
+}
+
+TEST(Opening, OfAnotherProtocolOrOfNobodyIsRefused) {
+  OpeningBytes bytes = opening(2, TlsKind::Off);
+  bytes[8] ^= std::byte{1};
+  EXPECT_THAT(opening_problem(bytes, 0, TlsKind::Off), HasSubstr("it speaks protocol"));
+  bytes = {};
+  EXPECT_THAT(opening_problem(bytes, 0, TlsKind::Off), HasSubstr("no rank of Penstock"));
+}
+
 TEST(Hello, ATokenThatIsTooLongIsRefused) {
   Hello hello = own();
   hello.token = std::string(65, 'x');

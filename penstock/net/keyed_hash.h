@@ -13,8 +13,6 @@ namespace penstock::net {
 
 using Hash = std::array<uint8_t, 32>;
 
-Hash sha256(const std::string& text);
-/// `key`: at most 64 bytes; longer ones are cut off.
 Hash keyed_hash(const std::string& key, const std::string& text);
 
 }  // namespace penstock::net

@@ -12,20 +12,21 @@ std::string hex(const Hash& hash) {
   return text;
 }
 
-// FIPS 180-4.
-TEST(KeyedHash, HashesAsTheStandardDoes) {
-  EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
-            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-}
-
-// RFC 4231, cases 1 and 2.
+// RFC 4231, cases 1, 2 and 6: the key of the last one is longer than a block.
 TEST(KeyedHash, IsThatOfTheStandard) {
   EXPECT_EQ(hex(keyed_hash(std::string(20, '\x0b'), "Hi There")),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   EXPECT_EQ(hex(keyed_hash("Jefe", "what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(hex(keyed_hash(std::string(131, '\xaa'),
+                           "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+// A job without a token.
+TEST(KeyedHash, AnEmptyKeyIsOne) {
+  EXPECT_EQ(hex(keyed_hash("", "")),
+            "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
 }
 
 }  // namespace

@@ -18,6 +18,9 @@
 //
 // A carrier (carrier.h), if there is one, moves the bytes of large messages instead.
 //
+// With TLS all that goes over connections is encrypted. Memory of the same host and carriers are
+// past them.
+//
 // Threads: one per mesh, which reads, writes, copies, and calls the handlers. Bytes on the wire:
 // those of the parts, 40 per piece, 8 per part, and 80 per message (its receive, its sizes); of a
 // message that is copied on the host 16 per part and 156 (its receive, its offer, the answer).
@@ -32,6 +35,7 @@
 #include <vector>
 
 #include "penstock/net/carrier.h"
+#include "penstock/net/tls_choice.h"
 #include "penstock/net/transfer.h"
 
 namespace penstock::net {
@@ -42,6 +46,7 @@ struct MeshOptions {
   std::string address = "127.0.0.1";  ///< of rank 0: a name or a number
   uint16_t port = 0;                  ///< of rank 0; must not be 0 when there are several ranks
   std::string token = {};             ///< the same on all ranks; at most 64 bytes
+  TlsChoice tls = {};                 ///< the same kind on all ranks; a secret is the token
   std::string version = {};           ///< of the program, the same on all ranks
   /// Whether ranks may be on other machines than rank 0. Where rank 0's own name means a loopback
   /// address there (Debian's and Ubuntu's /etc/hosts), it then listens at all addresses.
@@ -96,9 +101,10 @@ class Mesh {
   /// Blocks until this rank is connected to all others. Rank 0 listens at `address`, and nowhere
   /// else (but see `other_hosts`); the others at the address from which they reach rank 0. A name
   /// that is not known yet is looked up again, because name servers learn of new machines late.
-  /// Throws ConfigError for options that make no sense and a name that stays unknown,
-  /// TransportError when the address is in use, rank 0 refuses this rank (another token, version
-  /// or number of ranks, a rank that is there already) or the failure pipe is closed, TimeoutError
+  /// Throws ConfigError for options that make no sense, files that TLS cannot use and a name that
+  /// stays unknown, TransportError when the address is in use, a rank refuses another one (TLS,
+  /// token, version, number of ranks, a rank that is there already) or the failure pipe is closed,
+  /// TimeoutError
   /// naming who has not come, RuntimeError when `stop` ends the waiting. Strangers that connect are
   /// refused and logged as a warning.
   static std::unique_ptr<Mesh> connect(const MeshOptions& options);

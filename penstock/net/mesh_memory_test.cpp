@@ -1,9 +1,7 @@
 // Messages that a mesh copies from the memory of a rank on the same host, and what happens when it
 // cannot. Rank 1 is a mesh, another process, or a test that writes frames by hand.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -15,7 +13,6 @@
 #include <optional>
 
 #include "penstock/net/frame.h"
-#include "penstock/net/hello.h"
 #include "penstock/net/mesh.h"
 #include "penstock/net/same_host.h"
 #include "penstock/net/testing_nodes.h"
@@ -306,22 +303,8 @@ class Puppet {
 
  private:
   void connect_to_mesh() {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(options_.port);
-    while (true) {
-      socket_ = socket(AF_INET, SOCK_STREAM, 0);
-      if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
-      close(socket_);
-      std::this_thread::sleep_for(milliseconds(5));
-    }
-    std::array<char, 8> mark;
-    read_exactly(mark.data(), mark.size());
-    Challenge challenge;
-    read_exactly(challenge.data(), challenge.size());
-    const HelloBytes hello = encode(Hello{.rank = 1, .ranks = 2, .port = 1}, challenge);
-    ASSERT_EQ(::write(socket_, hello.data(), hello.size()), std::ssize(hello));
+    socket_ = connected_to(options_.port);
+    ASSERT_TRUE(say_hello_by_hand(socket_, {.rank = 1, .ranks = 2, .port = 1}));
     // "PENSTOCK", accepted, the length of the list of ranks.
     std::array<char, 16> answer;
     read_exactly(answer.data(), answer.size());

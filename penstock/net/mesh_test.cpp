@@ -16,7 +16,6 @@
 #include <numeric>
 #include <thread>
 
-#include "penstock/net/hello.h"
 #include "penstock/net/testing_nodes.h"
 #include "penstock/util/error.h"
 #include "penstock/util/process/mutex.h"
@@ -455,21 +454,11 @@ TEST(Mesh, APortInUseIsSaid) {
   close(fd);
 }
 
-/// Connects to the port, as often as needed until somebody listens, and sends the text.
+/// Connects to the port and sends the text.
 int stranger(uint16_t port, const std::string& text) {
-  while (true) {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
-      EXPECT_EQ(write(fd, text.data(), text.size()), std::ssize(text));
-      return fd;
-    }
-    close(fd);
-    std::this_thread::sleep_for(milliseconds(5));
-  }
+  const int fd = connected_to(port);
+  EXPECT_EQ(write(fd, text.data(), text.size()), std::ssize(text));
+  return fd;
 }
 
 TEST(Mesh, StrangersAreRefusedAndDoNotDisturb) {
@@ -534,18 +523,12 @@ TEST(Mesh, TheSameRankTwiceIsRefused) {
 
 /// A rank's connection to rank 0 with its hello; the file descriptor.
 int rank_by_hand(const MeshOptions& options, int rank) {
-  const int fd = stranger(options.port, "");
-  std::array<char, 8> mark;
-  Challenge challenge;
-  EXPECT_EQ(recv(fd, mark.data(), mark.size(), MSG_WAITALL), std::ssize(mark));
-  EXPECT_EQ(recv(fd, challenge.data(), challenge.size(), MSG_WAITALL), std::ssize(challenge));
-  const HelloBytes hello = encode({.token = options.token,
-                                   .version = options.version,
-                                   .rank = rank,
-                                   .ranks = options.ranks,
-                                   .port = 1},
-                                  challenge);
-  EXPECT_EQ(write(fd, hello.data(), hello.size()), std::ssize(hello));
+  const int fd = connected_to(options.port);
+  EXPECT_TRUE(say_hello_by_hand(fd, {.token = options.token,
+                                     .version = options.version,
+                                     .rank = rank,
+                                     .ranks = options.ranks,
+                                     .port = 1}));
   return fd;
 }
 

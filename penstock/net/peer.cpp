@@ -9,7 +9,7 @@
 
 namespace penstock::net {
 
-Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
+Peer::Peer(std::unique_ptr<Stream> stream, int rank, MeshState& state)
     : rank_(rank),
       state_(state),
       inbox_(state.closed_run),
@@ -21,7 +21,7 @@ Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
       carrier_(context_),
       memory_(context_),
       pieces_(context_),
-      connection_(std::move(socket), *this, pieces_, state.long_waits) {}
+      connection_(std::move(stream), *this, pieces_, state.long_waits) {}
 
 void Peer::start() {
   forgive();

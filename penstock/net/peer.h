@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <asio/ip/tcp.hpp>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -27,7 +26,7 @@ namespace penstock::net {
 
 class Peer : public std::enable_shared_from_this<Peer>, private Connection::User {
  public:
-  Peer(asio::ip::tcp::socket socket, int rank, MeshState& state);
+  Peer(std::unique_ptr<Stream> stream, int rank, MeshState& state);
 
   void start();
   void tell(const std::string& note);

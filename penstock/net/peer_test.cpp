@@ -30,7 +30,7 @@ class PeerTest : public ::testing::Test {
                        .lost = [this](int, const std::string& why) { lost_ = why; }};
     state_.piece_bytes = size_t{1} << 20;
     state_.same_host_memory = false;
-    peer_ = std::make_shared<Peer>(acceptor.accept(), 1, state_);
+    peer_ = std::make_shared<Peer>(std::make_unique<Stream>(acceptor.accept()), 1, state_);
     peer_->start();
   }
   ~PeerTest() override { peer_->drop(); }

@@ -25,14 +25,24 @@ namespace {
 
 using asio::ip::tcp;
 using Clock = Waiting::Clock;
+using Endpoints = std::vector<tcp::endpoint>;
+using Streams = std::vector<std::unique_ptr<Stream>>;
 
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{500};
+/// For an answer of one address among several.
+constexpr std::chrono::milliseconds kAttempt{2000};
 
 std::string text_of(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
   return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
                                     : fmt::format("{}:{}", address, endpoint.port());
+}
+
+std::string text_of(const Endpoints& endpoints) {
+  std::string text;
+  for (const tcp::endpoint& one : endpoints) text += (text.empty() ? "" : ", ") + text_of(one);
+  return text;
 }
 
 Hello hello_of(const MeshOptions& options, uint16_t port) {
@@ -43,27 +53,25 @@ Hello hello_of(const MeshOptions& options, uint16_t port) {
           .port = port};
 }
 
-/// The first of IPv4, else of IPv6; nothing and the reason if the name is not known.
-std::optional<tcp::endpoint> look_up(asio::io_context& io, const MeshOptions& options,
-                                     asio::error_code& error) {
+/// Those of IPv4, else of IPv6; none and the reason if the name is not known.
+Endpoints look_up(asio::io_context& io, const MeshOptions& options, asio::error_code& error) {
   tcp::resolver resolver(io);
   const std::string port = std::to_string(options.port);
   auto found =
       resolver.resolve(tcp::v4(), options.address, port, tcp::resolver::numeric_service, error);
   if (error || found.empty())
     found = resolver.resolve(options.address, port, tcp::resolver::numeric_service, error);
-  if (error || found.empty()) return std::nullopt;
-  return *found.begin();
+  return error ? Endpoints() : Endpoints(found.begin(), found.end());
 }
 
 /// Looks the name up, again and again while it is not known: where machines come and go, name
 /// servers learn of a new one some seconds late.
-tcp::endpoint resolve(const Waiting& waiting, const MeshOptions& options) {
+Endpoints resolve(const Waiting& waiting, const MeshOptions& options) {
   const std::string name = printable(options.address);
   bool said = false;
   while (true) {
     asio::error_code error;
-    if (const auto found = look_up(waiting.io(), options, error)) return *found;
+    if (Endpoints found = look_up(waiting.io(), options, error); !found.empty()) return found;
     if (Clock::now() + kLongestPause > waiting.deadline()) {
       throw ConfigError(
           fmt::format("the address of rank 0, '{}', is not known: {}", name, error.message()));
@@ -123,13 +131,6 @@ void run_to_end(asio::io_context& io) {
   io.poll();
 }
 
-std::vector<tcp::socket> closed_sockets(asio::io_context& io, int ranks) {
-  std::vector<tcp::socket> sockets;
-  sockets.reserve(static_cast<size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) sockets.emplace_back(io);
-  return sockets;
-}
-
 /// The first ones by number.
 std::string ranks_in_words(const std::vector<int>& ranks) {
   constexpr size_t kNamed = 8;
@@ -144,7 +145,7 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
 /// Tells all ranks that are there and have no answer yet.
 void refuse_all(Gatekeeper& gate, const std::string& problem) {
   for (const auto& visitor : gate.visitors()) {
-    if (visitor && visitor->socket().is_open()) visitor->refuse(problem);
+    if (visitor && visitor->is_open()) visitor->refuse(problem);
   }
 }
 
@@ -164,6 +165,7 @@ void warn_of_loopback(const MeshOptions& options, const tcp::endpoint& address,
                                     std::chrono::duration<double>(options.patience).count());
   if (const std::vector<int> gone = gate.gone(); !gone.empty())
     problem += fmt::format("; {} had come and closed the connection", ranks_in_words(gone));
+  if (!gate.last_refusal().empty()) problem += "; rank 0 " + gate.last_refusal();
   refuse_all(gate, problem);
   throw TimeoutError(problem);
 }
@@ -181,12 +183,14 @@ std::string table_of_ranks(Gatekeeper& gate) {
   return table.take();
 }
 
-std::vector<tcp::socket> receive_all(const Waiting& waiting, const MeshOptions& options) {
+Streams receive_all(const Waiting& waiting, const MeshOptions& options,
+                    const std::shared_ptr<Tls>& tls) {
   asio::io_context& io = waiting.io();
-  const tcp::endpoint address = resolve(waiting, options);
+  // Where it has several, the others look for the one that this rank takes.
+  const tcp::endpoint address = resolve(waiting, options).front();
   const tcp::endpoint here = listening_at(address, options);
   warn_of_loopback(options, address, here);
-  Gatekeeper gate(listen_at(io, here), hello_of(options, 0), 1, options.ranks - 1);
+  Gatekeeper gate(listen_at(io, here), tls, hello_of(options, 0), 1, options.ranks - 1);
   gate.start();
   // Somebody may start a rank again that has gone.
   bool complete = false;
@@ -201,7 +205,7 @@ std::vector<tcp::socket> receive_all(const Waiting& waiting, const MeshOptions& 
   run_to_end(io);
   if (!complete) refuse_for_missing(gate, missing, here, options);
   const std::string table = table_of_ranks(gate);
-  std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
+  Streams streams(static_cast<size_t>(options.ranks));
   for (const auto& visitor : gate.visitors()) {
     if (is_closed(visitor->socket()) || !visitor->accept(table)) {
       const std::string problem = fmt::format(
@@ -209,21 +213,23 @@ std::vector<tcp::socket> receive_all(const Waiting& waiting, const MeshOptions& 
       refuse_all(gate, problem);
       throw TransportError(problem);
     }
-    sockets[static_cast<size_t>(visitor->hello().rank)] = std::move(visitor->socket());
+    streams[static_cast<size_t>(visitor->hello().rank)] = visitor->take_stream();
   }
-  return sockets;
+  return streams;
 }
 
-/// Connects, again and again while nobody listens there, unless somebody has: then it has gone.
-tcp::socket connect_to(const Waiting& waiting, const tcp::endpoint& endpoint,
-                       const std::string& whom, bool has_listened) {
+/// Connects to one of them, again and again while nobody listens there, unless somebody has: then
+/// it has gone.
+tcp::socket connect_to(const Waiting& waiting, const Endpoints& endpoints, const std::string& whom,
+                       bool has_listened) {
   asio::io_context& io = waiting.io();
   std::chrono::milliseconds pause = kFirstPause;
-  while (true) {
+  for (size_t next = 0;; next = (next + 1) % endpoints.size()) {
     tcp::socket socket(io);
     std::optional<asio::error_code> ended;
-    socket.async_connect(endpoint, [&](const asio::error_code& error) { ended = error; });
-    const bool timed_out = !waiting.until([&] { return ended.has_value(); });
+    socket.async_connect(endpoints[next], [&](const asio::error_code& error) { ended = error; });
+    const Waiting attempt = endpoints.size() > 1 ? waiting.at_most(kAttempt) : waiting;
+    const bool timed_out = !attempt.until([&] { return ended.has_value(); });
     if (timed_out) {
       socket.close();
       while (!ended) {
@@ -234,8 +240,9 @@ tcp::socket connect_to(const Waiting& waiting, const tcp::endpoint& endpoint,
     if (!timed_out && !*ended) return socket;
     if (has_listened && !timed_out && *ended == asio::error::connection_refused)
       throw TransportError(fmt::format("{} has ended before all ranks were connected", whom));
-    if (timed_out || Clock::now() + pause > waiting.deadline()) {
-      throw TimeoutError(fmt::format("cannot reach {} at {}: {}", whom, text_of(endpoint),
+    if (next + 1 < endpoints.size() && Clock::now() < waiting.deadline()) continue;
+    if (Clock::now() + pause > waiting.deadline()) {
+      throw TimeoutError(fmt::format("cannot reach {} at {}: {}", whom, text_of(endpoints),
                                      timed_out ? "no answer" : ended->message()));
     }
     waiting.pause(pause);
@@ -244,8 +251,9 @@ tcp::socket connect_to(const Waiting& waiting, const tcp::endpoint& endpoint,
 }
 
 /// Goes to the ranks from 1 to this one, of which rank 0, at `first`, has sent the table.
-void go_to_lower_ranks(const Waiting& waiting, const MeshOptions& options, const std::string& table,
-                       const tcp::endpoint& first, std::vector<tcp::socket>& sockets) {
+void go_to_lower_ranks(const Waiting& waiting, const MeshOptions& options,
+                       const std::shared_ptr<Tls>& tls, const std::string& table,
+                       const tcp::endpoint& first, Streams& streams) {
   WireReader reader(table);
   for (int r = 1; r < options.rank; ++r) {
     const std::string text(reader.text());
@@ -258,33 +266,39 @@ void go_to_lower_ranks(const Waiting& waiting, const MeshOptions& options, const
                       text_of(first), printable(text.substr(0, 60))));
     const tcp::endpoint endpoint(address, reader.get<uint16_t>());
     const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
-    sockets[static_cast<size_t>(r)] = connect_to(waiting, endpoint, name, /*has_listened=*/true);
-    say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), waiting, name);
+    auto& stream = streams[static_cast<size_t>(r)];
+    stream =
+        std::make_unique<Stream>(connect_to(waiting, {endpoint}, name, /*has_listened=*/true), tls);
+    say_hello(*stream, hello_of(options, 0), waiting, name);
   }
   for (int r = 1; r < options.rank; ++r)
-    read_answer(sockets[static_cast<size_t>(r)], waiting, fmt::format("rank {}", r));
+    read_answer(*streams[static_cast<size_t>(r)], waiting, fmt::format("rank {}", r));
 }
 
-std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& options) {
+Streams go_to_all(const Waiting& waiting, const MeshOptions& options,
+                  const std::shared_ptr<Tls>& tls) {
   asio::io_context& io = waiting.io();
-  const tcp::endpoint first = resolve(waiting, options);
+  Streams streams(static_cast<size_t>(options.ranks));
+  streams[0] = std::make_unique<Stream>(
+      connect_to(waiting, resolve(waiting, options), "rank 0", /*has_listened=*/false), tls);
+  asio::error_code closed;
+  const tcp::endpoint first = streams[0]->socket().remote_endpoint(closed);
+  if (closed) throw TransportError("rank 0 closed the connection at once");
   const std::string whom = fmt::format("rank 0 (at {})", text_of(first));
-  std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
-  sockets[0] = connect_to(waiting, first, "rank 0", /*has_listened=*/false);
   // Where rank 0 can be reached from, the others can reach this rank.
-  const tcp::endpoint own(sockets[0].local_endpoint().address(), 0);
-  Gatekeeper gate(listen_at(io, listening_at(own, options)), hello_of(options, 0), options.rank + 1,
-                  options.ranks - options.rank - 1);
+  const tcp::endpoint own(streams[0]->socket().local_endpoint().address(), 0);
+  Gatekeeper gate(listen_at(io, listening_at(own, options)), tls, hello_of(options, 0),
+                  options.rank + 1, options.ranks - options.rank - 1);
   const uint16_t port = gate.port();
-  say_hello(sockets[0], hello_of(options, port), waiting, whom);
+  say_hello(*streams[0], hello_of(options, port), waiting, whom);
   gate.start();
   // Rank 0 waits as long as this rank does, and says then who is missing.
-  const std::string table = read_answer(sockets[0], waiting.longer(std::chrono::seconds(2)), whom);
-  go_to_lower_ranks(waiting, options, table, first, sockets);
+  const std::string table = read_answer(*streams[0], waiting.longer(std::chrono::seconds(2)), whom);
+  go_to_lower_ranks(waiting, options, tls, table, first, streams);
   // Rank 0 lets nobody in any more who comes again.
   const bool complete = wait_for_all(waiting, gate, [&] {
     std::vector<int> gone = gate.free_places();
-    if (is_closed(sockets[0])) gone.insert(gone.begin(), 0);
+    if (is_closed(streams[0]->socket())) gone.insert(gone.begin(), 0);
     if (!gone.empty())
       throw TransportError(fmt::format("{} closed the connection before all ranks were connected",
                                        ranks_in_words(gone)));
@@ -299,9 +313,9 @@ std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& op
   for (const auto& visitor : gate.visitors()) {
     const int peer = visitor->hello().rank;
     if (!visitor->accept("")) throw TransportError(fmt::format("rank {} went away at once", peer));
-    sockets[static_cast<size_t>(peer)] = std::move(visitor->socket());
+    streams[static_cast<size_t>(peer)] = visitor->take_stream();
   }
-  return sockets;
+  return streams;
 }
 
 /// While it lives, running `io` for a few seconds says once why this process waits for others.
@@ -351,11 +365,12 @@ class FailureWatch {
 
 }  // namespace
 
-std::vector<tcp::socket> meet(asio::io_context& io, const MeshOptions& options) {
+Streams meet(asio::io_context& io, const MeshOptions& options) {
+  const std::shared_ptr<Tls> tls = make_tls(options.tls, options.token);
   const Waiting waiting(io, Clock::now() + options.patience, options.stop);
   const FailureWatch watch(io, options.failure_pipe);
   const ReasonOfWaiting reason(io, options);
-  return options.rank == 0 ? receive_all(waiting, options) : go_to_all(waiting, options);
+  return options.rank == 0 ? receive_all(waiting, options, tls) : go_to_all(waiting, options, tls);
 }
 
 }  // namespace penstock::net

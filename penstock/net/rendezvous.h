@@ -4,15 +4,16 @@
 #pragma once
 
 #include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
+#include <memory>
 #include <vector>
 
 #include "penstock/net/mesh.h"
+#include "penstock/net/stream.h"
 
 namespace penstock::net {
 
-/// The connections to all ranks, by rank; this rank's own place is closed. Runs `io` until then.
+/// The connections to all ranks, by rank; this rank's own place is null. Runs `io` until then.
 /// Throws as Mesh::connect().
-std::vector<asio::ip::tcp::socket> meet(asio::io_context& io, const MeshOptions& options);
+std::vector<std::unique_ptr<Stream>> meet(asio::io_context& io, const MeshOptions& options);
 
 }  // namespace penstock::net

@@ -98,11 +98,11 @@ TcpMesh::TcpMesh(const MeshOptions& options)
   state_.same_host_bytes = options.same_host_bytes;
   peers_.resize(static_cast<size_t>(options.ranks));
   if (options.ranks == 1) return;
-  std::vector<asio::ip::tcp::socket> sockets = meet(io_, options);
+  std::vector<std::unique_ptr<Stream>> streams = meet(io_, options);
   for (int r = 0; r < options.ranks; ++r) {
     if (r == options.rank) continue;
     peers_[static_cast<size_t>(r)] =
-        std::make_shared<Peer>(std::move(sockets[static_cast<size_t>(r)]), r, state_);
+        std::make_shared<Peer>(std::move(streams[static_cast<size_t>(r)]), r, state_);
   }
 }
 

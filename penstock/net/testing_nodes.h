@@ -1,6 +1,12 @@
 // Ranks of a mesh in one process, over the loopback, and messages for them.
 #pragma once
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -11,6 +17,7 @@
 #include <vector>
 
 #include "penstock/launch/free_port.h"
+#include "penstock/net/hello.h"
 #include "penstock/net/mesh.h"
 #include "penstock/util/numbers/rng.h"
 #include "penstock/util/process/log.h"
@@ -104,6 +111,33 @@ inline bool read_each_other(const std::vector<Node>& nodes) {
     pass(nodes, 1, 0, tag, block, parts);
   }
   return true;
+}
+
+/// Connects to a port of the loopback, as often as needed until somebody listens.
+inline int connected_to(uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  while (true) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    close(fd);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+/// A connection that has said hello, as a rank without TLS does; false: it is broken.
+inline bool say_hello_by_hand(int fd, const Hello& hello) {
+  OpeningBytes theirs;
+  Challenge challenge;
+  const OpeningBytes own = opening(hello.rank, TlsKind::Off);
+  if (recv(fd, theirs.data(), theirs.size(), MSG_WAITALL) != std::ssize(theirs) ||
+      recv(fd, challenge.data(), challenge.size(), MSG_WAITALL) != std::ssize(challenge))
+    return false;
+  const HelloBytes bytes = encode(hello, challenge);
+  return write(fd, own.data(), own.size()) == std::ssize(own) &&
+         write(fd, bytes.data(), bytes.size()) == std::ssize(bytes);
 }
 
 /// Refusals are logged as warnings; keeps them instead of printing them.

@@ -4,6 +4,7 @@
 //   if (!waiting.until([&] { return gate.is_complete(); })) ...  // the time is over
 #pragma once
 
+#include <algorithm>
 #include <asio/io_context.hpp>
 #include <atomic>
 #include <chrono>
@@ -22,6 +23,10 @@ class Waiting {
 
   asio::io_context& io() const { return io_; }
   Clock::time_point deadline() const { return deadline_; }
+  /// The same with an earlier deadline: after `time`, if that comes before.
+  Waiting at_most(std::chrono::milliseconds time) const {
+    return {io_, std::min(deadline_, Clock::now() + time), stop_};
+  }
   /// The same with a later deadline.
   Waiting longer(std::chrono::milliseconds time) const { return {io_, deadline_ + time, stop_}; }
 

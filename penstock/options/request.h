@@ -13,6 +13,7 @@
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/net/fabric_kind.h"
+#include "penstock/net/tls_choice.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
@@ -88,6 +89,7 @@ struct RunRequest {
   std::string device = "cpu";
   bool device_graphs = false;
   net::FabricKind fabric = net::FabricKind::Auto;
+  std::optional<net::TlsChoice> tls;  ///< nothing: as the launcher's variables say, else off
   int64_t deadline_s = 300;
   double silence_s = 12;
   double patience_s = 60;

@@ -133,6 +133,8 @@ TEST(Rows, NamedValuesReadBack) {
   read_back<TrainRequest>("--strategy", "zb-v");
   read_back<TrainRequest>("--strategy", "auto");
   read_back<TrainRequest>("--weights", "2bw");
+  read_back<TrainRequest>("--tls", "off");
+  read_back<TrainRequest>("--tls", "/etc/penstock/tls");
   read_back<TrainRequest>("--sync", "auto");
   read_back<TrainRequest>("--sync", "ring");
   read_back<TrainRequest>("--sync-precision", "bfloat16");

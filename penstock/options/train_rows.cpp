@@ -40,6 +40,11 @@ Named fabric(RunRequest& run) {
           [&run] { return net::to_string(run.fabric); }};
 }
 
+Named tls(RunRequest& run) {
+  return {[&run](const std::string& name) { run.tls = net::parse_tls(name); },
+          [&run] { return run.tls ? net::to_string(*run.tls) : ""; }};
+}
+
 std::string without_job(const RunFacts& facts) {
   return facts.in_job ? "" : "this process is not a rank of a job of several";
 }
@@ -148,6 +153,13 @@ std::vector<Row> run_rows() {
         .help = "In a job: what carries large messages between ranks. auto: connections, and the "
                 "memory of the same host. tcp: connections. gloo, mpi (started by mpirun) and nccl "
                 "(between GPUs): those libraries. local refuses a job of several ranks"},
+       {.name = "--tls",
+        .keyword = "tls",
+        .slot = [](R& r) -> Slot { return tls(r.run); },
+        .help = "In a job: how connections between ranks are encrypted. off; secret: with "
+                "PENSTOCK_JOB_TOKEN as the key; or a folder with tls.crt, tls.key and ca.crt "
+                "(default: PENSTOCK_TLS, or off)",
+        .idle = without_job},
        {.name = "--checkpoint",
         .slot = at<&R::run, &RunRequest::checkpoint>,
         .help = "Folder for checkpoints: saved after every epoch and when interrupted; one that "

@@ -120,6 +120,9 @@ class Trainer:
     :param fabric: in a job, what carries large messages between ranks: "auto" (connections, and the
         memory of the same host), "tcp", "gloo", "mpi" (started by mpirun) or "local", which refuses
         a job of several ranks. All trainers of a program have the same
+    :param tls: in a job, how connections between ranks are encrypted: "off", "secret" (with
+        PENSTOCK_JOB_TOKEN as the key), or a folder with tls.crt, tls.key and ca.crt; None: as
+        PENSTOCK_TLS says, or off. All trainers of a program have the same
     :param threads: of each worker
     :param seed: of dropout and of the order of samples
     :param drop_last: an epoch of `fit` with tensors ends before a step that would not have all of
@@ -164,6 +167,7 @@ class Trainer:
         device: str | torch.device = "cpu",
         cuda_graphs: bool = False,
         fabric: str = "auto",
+        tls: PathLike | None = None,
         threads: int = 1,
         seed: int = 1,
         label_smoothing: float | None = None,
@@ -190,7 +194,8 @@ class Trainer:
         threads, seed = _whole("threads", threads), _whole("seed", seed)
         micro_batches = None if micro_batches is None else _whole("micro_batches", micro_batches)
         workers = None if workers is None else _whole("workers", workers)
-        self._job = _join(_word("fabric", fabric))
+        tls = None if tls is None else os.fspath(tls)
+        self._job = _join(fabric=_word("fabric", fabric), tls=tls)
         if self._job is not None and device != "cpu":
             raise ValueError(
                 f"device: in a job the workers of a Trainer are on CPUs, found '{device}'; "
@@ -734,18 +739,20 @@ def _imported(path: str, module: str | None) -> Any:
         raise _core.PenstockError(str(error).replace(path, module)) from None
 
 
-_job: list[tuple[str, Any]] = []
+_job: list[tuple[dict[str, str | None], Any]] = []
 
 
-def _join(fabric: str) -> Any:
+def _join(**how: str | None) -> Any:
     """The job of this process, which is joined once; None: it is no rank of one."""
     if not _job:
-        _job.append((fabric, _core.Job.join(fabric)))
+        _job.append((how, _core.Job.join(how["fabric"], how["tls"])))
     joined, job = _job[0]
-    if job is not None and joined != fabric:
-        raise ValueError(
-            f"fabric: the ranks of this program are joined by '{joined}' already, found '{fabric}'"
-        )
+    for name, found in how.items():
+        if job is not None and joined[name] != found:
+            raise ValueError(
+                f"{name}: the ranks of this program are joined by '{joined[name]}' already, "
+                f"found '{found}'"
+            )
     return job
 
 

@@ -54,7 +54,7 @@ def ranks_of_torchrun(program, ranks):
 
 def forked_ranks(program, ranks):
     common = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": free_port()}  # fmt: skip
+              "MASTER_PORT": free_port(), "PENSTOCK_JOB_TOKEN": "0" * 32}  # fmt: skip
     return preloaded.run(program, [
         {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)
     ])  # fmt: skip
@@ -118,6 +118,25 @@ class Ranks(unittest.TestCase):
         self.assertIn("'pigeons'", lines[4])
         alone = run("""say("loss", trainer().fit(x, y)[0]["loss"].hex())""")
         self.assertEqual(lines[2:3], alone)
+
+    def test_encrypt_their_connections(self):
+        lines = run(
+            """
+            t = trainer(fabric="tcp", tls="secret")
+            say("loss", t.fit(x, y)[0]["loss"].hex())
+            try:
+                trainer(fabric="tcp", tls="off")
+            except ValueError as error:
+                say("other", error)
+            """,
+            ranks=2,
+        )
+        alone = run("""say("loss", trainer(tls="secret").fit(x, y)[0]["loss"].hex())""")
+        self.assertEqual(lines[:2], alone * 2)
+        joined = "other tls: the ranks of this program are joined by 'secret' already, found 'off'"
+        self.assertEqual(lines[2:], [joined] * 2)
+        with self.assertRaisesRegex(AssertionError, "cannot read '/nowhere/tls.crt'"):
+            run("""trainer(tls="/nowhere")""", ranks=2)
 
     def test_go_on_from_checkpoints(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -60,6 +60,11 @@ grep -q '^penstock: --seconds: expected 0.3 to 600' err || fail "rank 0 is silen
 grep -qE '^penstock: rank [01] ended with exit code 2$' err || fail "no rank is named: $(cat err)"
 grep -q restart err && fail "wrong usage is repeated: $(cat err)"
 [ ! -s out ] || fail "an error left this on standard output: $(head -c 100 out)"
+# So is a training that diverges: it would do so again.
+run 1 launch -n 2 --max-restarts 3 -- train --model mlp --width 64 --data synthetic --no-eval \
+  --train-samples 256 --batch-size 32 --strategy dp --workers 2 --lr 1e30
+grep -q '^penstock: the loss is no longer finite' err || fail "divergence: $(tail -n 3 err)"
+grep -q 'restart 1' err && fail "a training that diverges is repeated: $(cat err)"
 
 # A signal ends the job, and nothing is left.
 env --default-signal=INT,TERM "$PENSTOCK" launch -n 3 -- probe --seconds 60 >out 2>err &

@@ -52,15 +52,18 @@ const std::array<FabricRow, 6> kFabrics{
       .start = start_nothing},
      {.kind = net::FabricKind::Tcp, .obstacle = no_obstacle, .start = start_nothing},
      {.kind = net::FabricKind::Gloo,
+      .past_connections = true,
       .obstacle = gloo_obstacle,
       .start = [](MeshHub& hub) { carry_by_gloo(hub); }},
      {.kind = net::FabricKind::Nccl,
       .same_host_memory = true,
+      .past_connections = true,
       .obstacle = nccl_obstacle,
       .start = link_by_nccl},
-     {.kind = net::FabricKind::Mpi, .obstacle = mpi_obstacle_of, .start = [](MeshHub& hub) {
-        carry_by_mpi(hub, mpi_module_beside_program());
-      }}}};
+     {.kind = net::FabricKind::Mpi,
+      .past_connections = true,
+      .obstacle = mpi_obstacle_of,
+      .start = [](MeshHub& hub) { carry_by_mpi(hub, mpi_module_beside_program()); }}}};
 
 }  // namespace
 

@@ -31,6 +31,7 @@ struct FabricRow {
   net::FabricKind kind = net::FabricKind::Auto;
   bool only_between_ranks = true;  ///< it changes nothing in a process that is no rank of several
   bool same_host_memory = false;   ///< net::MeshOptions::same_host_memory
+  bool past_connections = false;   ///< what goes between hosts goes past the mesh's connections
   /// What can be said against it before the ranks meet; empty: nothing.
   std::string (*obstacle)(const RankInJob& job) = nullptr;
   /// Starts what carries messages past the connections, if anything does. Collective, between

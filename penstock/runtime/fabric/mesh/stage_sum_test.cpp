@@ -440,6 +440,34 @@ TEST_P(StageSumTest, AFailureEndsServersToo) {
   EXPECT_THAT(failures, Each(::testing::HasSubstr("worker 0 has had enough")));
 }
 
+// A server has no worker itself.
+TEST(MeshServers, OneThatHasLostAllWorkersSaysThatNoneCanBeReached) {
+  const schedule::Schedule schedule = data_parallel(2, 2);
+  RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GradientSync::Summation};
+  setup.mini_batch_samples = [](MiniBatchId) { return 2; };
+  auto worlds = make_mesh_ranks({0, 1}, {}, 1);
+  std::string of_server;
+  std::vector<std::jthread> ranks;
+  for (size_t r = 0; r < worlds.size(); ++r) {
+    ranks.emplace_back([&, r] {
+      Wait wait = wait_for(std::chrono::seconds(20));
+      std::unique_ptr<Fabric> fabric = worlds[r]->open(setup, wait);
+      if (!worlds[r]->site().own_workers().empty()) {
+        fabric.reset();
+        worlds[r].reset();
+        return;
+      }
+      try {
+        fabric->finish(wait);
+      } catch (const TransportError& error) {
+        of_server = error.what();
+      }
+    });
+  }
+  ranks.clear();
+  EXPECT_THAT(of_server, ::testing::EndsWith("; the workers that can be reached are: none"));
+}
+
 std::string way_name(const ::testing::TestParamInfo<Way>& info) {
   std::string name =
       fmt::format("{}_{}", plan::to_string(info.param.sync), to_string(info.param.precision));
