@@ -30,6 +30,7 @@
 #include "penstock/train/checkpoint/state_dict.h"
 #include "penstock/train/data/sample_spec.h"
 #include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/refused_batch.h"
 #include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
@@ -199,6 +200,9 @@ class ProgramModel {
       throw ConfigError(fmt::format("micro_batches: expected 1 to the batch_size {}, found {}",
                                     batch_size, micro_batches));
     }
+    const train::BatchCut cut(batch_size, batch_size, micro_batches);
+    if (const auto refused = train::refused_batch(model_, cut))
+      throw ConfigError(explain(*refused, "drop_last"));
     job::AutoPlanRequest request = job::auto_plan_request(asked, model_);
     request.device = job::device_to_profile(devices_of(asked));
     if (!is_quiet) request.listener = job::console_listener();
@@ -280,8 +284,8 @@ class PythonSession {
   }
 
   py::list train(const train::TensorDataset& data, int64_t epoch, int64_t batch_size, bool shuffle,
-                 uint64_t seed, const py::object& on_step, const std::vector<double>& rates) {
-    std::vector<int64_t> order = train::epoch_order(data.size(), seed, epoch, shuffle);
+                 const py::object& on_step, const std::vector<double>& rates) {
+    std::vector<int64_t> order = train::epoch_order(data.size(), session_->seed(), epoch, shuffle);
     if (drop_last_ && batch_size > 0)
       order.resize(order.size() - order.size() % static_cast<size_t>(batch_size));
     std::exception_ptr failure;
@@ -328,14 +332,15 @@ class PythonSession {
     interruptibly(stop_, [&] { session_->end_epoch(); });
   }
 
-  std::string save(const std::string& folder, int64_t epochs) {
-    return interruptibly(stop_, [&] { return session_->save(folder, epochs).string(); });
+  std::string save(const std::string& folder, const train::Place& place) {
+    return interruptibly(stop_, [&] { return session_->save(folder, place).string(); });
   }
-  /// The epochs that are over; nothing: there is no checkpoint.
-  std::optional<int64_t> resume(const std::string& folder) {
-    return interruptibly(stop_, [&]() -> std::optional<int64_t> {
+  /// Nothing: there is no checkpoint.
+  std::optional<train::Place> resume(const std::string& folder,
+                                     const std::vector<std::string>& classes) {
+    return interruptibly(stop_, [&]() -> std::optional<train::Place> {
       if (!train::has_checkpoint(folder)) return std::nullopt;
-      return session_->resume(folder);
+      return session_->resume(folder, classes);
     });
   }
 
@@ -386,6 +391,7 @@ class PythonSession {
     session_->load(layers, session_->steps());
   }
 
+  void check_step(int64_t samples) const { session_->check_step(samples); }
   int64_t steps() const { return session_->steps(); }
   double rate_of(int64_t step) const { return session_->rate_of(step); }
   std::string plan() const { return plan::to_json(plan_); }
@@ -442,6 +448,12 @@ PYBIND11_MODULE(_core, m) {
       .def("layers", &ProgramModel::layers)
       .def("mixes_samples", &ProgramModel::mixes_samples)
       .def("plan", &ProgramModel::plan);
+  py::class_<train::Place>(m, "Place")
+      .def(py::init<>())
+      .def_readwrite("epochs", &train::Place::epochs)
+      .def_readwrite("rate_scale", &train::Place::rate_scale)
+      .def_readwrite("base_rate", &train::Place::base_rate)
+      .def_readwrite("classes", &train::Place::classes);
   py::class_<PythonSession>(m, "Session")
       .def(py::init<std::shared_ptr<ProgramModel>, const std::string&, py::dict,
                     std::shared_ptr<PythonJob>, bool>())
@@ -456,6 +468,7 @@ PYBIND11_MODULE(_core, m) {
       .def("weights", &PythonSession::weights)
       .def("load_weights", &PythonSession::load_weights)
       .def("rate_of", &PythonSession::rate_of)
+      .def("check_step", &PythonSession::check_step)
       .def_property_readonly("steps", &PythonSession::steps)
       .def_property_readonly("plan", &PythonSession::plan)
       .def_property_readonly("sample", &PythonSession::sample)

@@ -169,6 +169,12 @@ void OperatorCall::note_meaning(size_t argument, const exported::Node& node,
     training_flags_.push_back(argument);
 }
 
+bool OperatorCall::normalises_batch() const {
+  constexpr size_t kTraining = 5;
+  return kind_ == Kind::BatchNorm && constants_.size() > kTraining &&
+         constants_[kTraining].isBool() && constants_[kTraining].toBool();
+}
+
 std::vector<size_t> OperatorCall::touched() const {
   std::vector<size_t> slots;
   for (const TensorPlace& place : tensors_) slots.push_back(place.slot);

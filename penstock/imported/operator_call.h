@@ -33,6 +33,8 @@ class OperatorCall {
 
   /// Reads and writes the table. Throws c10::Error when the operator fails.
   void run(std::vector<at::Tensor>& values, const CallContext& context) const;
+  /// Whether it is a batch normalisation that takes the statistics of its input in training.
+  bool normalises_batch() const;
   /// The slots that it reads and writes.
   std::vector<size_t> touched() const;
   /// The values that nobody reads after this call: run() drops them.

@@ -18,16 +18,21 @@ namespace penstock::imported {
 
 namespace {
 
-/// Outside of its range a program may compute something else than its module.
-void check_batch(int64_t samples, const exported::SymbolRange& range) {
-  if (samples >= range.min.value_or(samples) && samples <= range.max.value_or(samples)) return;
+/// Outside of its range a program may compute something else than its module. Empty: inside.
+std::string beyond(int64_t samples, const exported::SymbolRange& range) {
+  if (samples >= range.min.value_or(samples) && samples <= range.max.value_or(samples)) return {};
   const std::string expected = range.max
                                    ? fmt::format("{} to {}", range.min.value_or(1), *range.max)
                                    : fmt::format("{} or more", range.min.value_or(1));
+  return fmt::format("the program was exported for {} (torch.export.Dim)", expected);
+}
+
+void check_batch(int64_t samples, const exported::SymbolRange& range) {
+  const std::string why = beyond(samples, range);
+  if (why.empty()) return;
   throw RuntimeError(
-      fmt::format("{} sample(s) in a micro-batch; the program was exported for {} "
-                  "(torch.export.Dim): choose fewer or more micro-batches per step",
-                  samples, expected));
+      fmt::format("{} sample(s) in a micro-batch; {}: choose fewer or more micro-batches per step",
+                  samples, why));
 }
 
 /// Undefined for types of which no weight can be, such as complex numbers.
@@ -58,6 +63,7 @@ ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
     const Step& step = program.steps[s];
     calls_.emplace_back(step, program, slot_of, calls_.size());
     places_.push_back(place_of(step.node));
+    if (calls_.back().normalises_batch()) note_normalised(step.node, program);
     code_ += code_of(step, program, slot_of);
   }
   for (const std::string& name : parts_.outputs) outputs_.push_back(slot_of(name));
@@ -86,6 +92,31 @@ void ProgramLayer::describe(const FlatProgram& program) {
   }
 }
 
+void ProgramLayer::note_normalised(const exported::Node& node, const FlatProgram& program) {
+  const auto* const input = std::get_if<exported::TensorArgument>(&node.inputs.front().value);
+  if (input == nullptr) return;
+  const auto meta = program.tensors.find(input->name);
+  if (meta != program.tensors.end()) normalised_.push_back(meta->second.sizes);
+}
+
+std::string ProgramLayer::why_not(int64_t samples, const std::vector<model::Shape>&) const {
+  if (parts_.user_input) {
+    const std::string why = beyond(samples, parts_.batch);
+    if (!why.empty()) return why;
+  }
+  for (const std::vector<exported::SymbolicInt>& sizes : normalised_) {
+    try {
+      std::vector<int64_t> values = values_of(sizes, samples);
+      if (values.size() < 2) continue;
+      values[1] = 1;  // channels
+      if (std::all_of(values.begin(), values.end(), [](int64_t n) { return n == 1; }))
+        return model::kOneNumberPerChannel;
+    } catch (const ConfigError&) {  // known when it is run
+    }
+  }
+  return {};
+}
+
 void ProgramLayer::plan_frees() {
   std::vector<bool> needed(num_values_, false);
   for (const size_t slot : outputs_) needed[slot] = true;
@@ -97,19 +128,21 @@ void ProgramLayer::plan_frees() {
   }
 }
 
+std::vector<int64_t> ProgramLayer::values_of(const std::vector<exported::SymbolicInt>& numbers,
+                                             int64_t samples) const {
+  Symbols symbols = parts_.hints;
+  if (!parts_.batch_symbol.empty()) symbols[parts_.batch_symbol] = samples;
+  std::vector<int64_t> values;
+  for (const exported::SymbolicInt& number : numbers)
+    values.push_back(SizeExpression(number).evaluate(symbols));
+  return values;
+}
+
 at::Tensor ProgramLayer::empty_output(size_t output, int64_t batch) const {
   const exported::TensorMeta& meta = output_metas_.at(output);
   if (meta.sizes.empty() || parts_.shares_output) return {};
-  Symbols symbols = parts_.hints;
-  if (!parts_.batch_symbol.empty()) symbols[parts_.batch_symbol] = batch;
-  const auto values_of = [&](const std::vector<exported::SymbolicInt>& numbers) {
-    std::vector<int64_t> values;
-    for (const exported::SymbolicInt& number : numbers)
-      values.push_back(SizeExpression(number).evaluate(symbols));
-    return values;
-  };
   try {
-    return at::empty_strided(values_of(meta.sizes), values_of(meta.strides),
+    return at::empty_strided(values_of(meta.sizes, batch), values_of(meta.strides, batch),
                              at::TensorOptions().dtype(output_types_.at(output)));
   } catch (const ConfigError&) {  // an expression that is not read here
     return {};

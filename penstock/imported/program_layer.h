@@ -13,6 +13,7 @@
 #include "penstock/imported/device_copies.h"
 #include "penstock/imported/operator_call.h"
 #include "penstock/imported/step_work.h"
+#include "penstock/model/batch_limits.h"
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/layer.h"
@@ -56,6 +57,7 @@ struct LayerParts {
 /// Immutable; thread-safe.
 class ProgramLayer final : public model::Layer,
                            public model::ComputesInFloat32,
+                           public model::LimitsBatches,
                            public model::KnownCode {
  public:
   ProgramLayer(LayerParts parts, const FlatProgram& program);
@@ -69,6 +71,7 @@ class ProgramLayer final : public model::Layer,
   /// Frozen weights are constants of the program.
   int64_t constant_bytes() const override;
   int num_outputs() const override { return static_cast<int>(parts_.outputs.size()); }
+  std::string why_not(int64_t samples, const std::vector<model::Shape>& outputs) const override;
   bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
   bool is_random() const override { return parts_.is_random; }
   std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override;
@@ -79,7 +82,13 @@ class ProgramLayer final : public model::Layer,
                          const model::ForwardContext& context) const override;
 
  private:
+  /// What a batch normalisation takes the statistics of.
+  void note_normalised(const exported::Node& node, const FlatProgram& program);
   void plan_frees();
+  /// The value of each number where a micro-batch has so many samples. Throws ConfigError for an
+  /// expression that is not read here.
+  std::vector<int64_t> values_of(const std::vector<exported::SymbolicInt>& numbers,
+                                 int64_t samples) const;
   /// Adds what the program says of inputs, constants and outputs.
   void describe(const FlatProgram& program);
 
@@ -92,6 +101,8 @@ class ProgramLayer final : public model::Layer,
   std::string code_;
   std::vector<at::ScalarType> output_types_;
   std::vector<exported::TensorMeta> output_metas_;  ///< no sizes: not described
+  /// Of what batch normalisations take the statistics.
+  std::vector<std::vector<exported::SymbolicInt>> normalised_;
 };
 
 }  // namespace penstock::imported

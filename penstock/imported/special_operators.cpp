@@ -1,11 +1,13 @@
 #include "penstock/imported/special_operators.h"
 
 #include <ATen/Functions.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <utility>
 
+#include "penstock/model/batch_limits.h"
 #include "penstock/util/error.h"
 
 namespace penstock::imported {
@@ -77,9 +79,7 @@ at::Tensor gelu_with_sound_gradient(const at::Tensor& input, const std::string& 
 void check_batch_norm(const std::vector<c10::IValue>& arguments) {
   const at::Tensor input = arguments[0].toTensor();
   if (!arguments[5].toBool() || input.dim() < 2 || input.numel() > input.size(1)) return;
-  throw RuntimeError(
-      "batch normalisation needs more than one number per channel in training: take larger "
-      "micro-batches");
+  throw RuntimeError(fmt::format("{}: take larger micro-batches", model::kOneNumberPerChannel));
 }
 
 }  // namespace penstock::imported

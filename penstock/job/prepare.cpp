@@ -17,10 +17,13 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/input_spec.h"
 #include "penstock/options/rows.h"
+#include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/data_formats.h"
 #include "penstock/train/data/some_target.h"
+#include "penstock/train/refused_batch.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -126,9 +129,11 @@ class Preparation {
     // A job that the launcher has started again continues.
     if (restarts_of(run_->job) > 0 && !run_->request.run.checkpoint.empty())
       run_->train.resume = run_->request.run.resume = true;
+    check_batches_before_plan();
     run_->is_finished = begin();
     set_plan();
     set_world();
+    check_batches(run_->train);
     train::check_trainable(run_->model, run_->data, run_->train);
     warn(model_warning(run_->request, run_->model, run_->train.plan), !run_->is_finished);
     require_memory_for_threads(own_threads());
@@ -194,6 +199,32 @@ class Preparation {
     return (run_->job == nullptr ? look() : run_->job->from_first(look)) == "finished";
   }
 
+  /// Throws ConfigError where the model cannot train on one of the micro-batches.
+  void check_batches(const train::TrainOptions& train) const {
+    if (run_->is_finished) return;
+    if (const auto refused = train::refused_batch(run_->model, train, run_->data.train->size()))
+      throw ConfigError(explain(*refused, "--drop-last"));
+  }
+
+  /// The same before anything is measured or written, with what is known then.
+  void check_batches_before_plan() const {
+    const options::PlanSection& plan = run_->request.plan;
+    if (!plan.file.empty() || run_->train.resume) return;
+    train::TrainOptions known = run_->train;
+    if (known.mini_batch_size < 1) return;
+    known.plan.micro_batches = std::max<int64_t>(plan.micro_batches.value_or(1), 1);
+    check_batches(known);
+  }
+
+  /// How long the learning rate's schedule will be, also where it goes on.
+  int64_t schedule_length(int64_t run_steps) const {
+    const std::string& folder = run_->request.run.checkpoint;
+    const bool goes_on = run_->train.resume && train::has_checkpoint(folder);
+    const int64_t saved =
+        goes_on ? train::newest_position(folder, run_->model).rate.schedule_steps : 0;
+    return train::schedule_steps(run_->train, saved, run_steps);
+  }
+
   void set_plan() {
     train::TrainOptions& train = run_->train;
     options::TrainRequest& request = run_->request;
@@ -211,19 +242,23 @@ class Preparation {
     train.plan = std::move(found.plan);
     train.plan_request = std::move(found.plan_request);
     train.mini_batch_size = found.mini_batch_size;
+    const int64_t steps = steps_of(train, run_->data.train->size());
     const options::RunFacts facts{request, train.plan, run_->job != nullptr,
-                                  run_->data.train->size(),
-                                  steps_of(train, run_->data.train->size())};
+                                  run_->data.train->size(), steps};
     warn(options::idle_options(facts, options_.given), will_train());
     request.plan.micro_batches =
         capped_micro_batches(request.plan.micro_batches, train.mini_batch_size, {});
-    train.settings = kept_options(train::data_digest(*run_->data.train));
+    const int64_t schedule = schedule_length(steps);
+    train.settings = kept_options(train::data_digest(*run_->data.train), schedule);
     warn(resume_warning(request, options_.given, train, run_->model), will_train());
+    warn(schedule_warning(train, schedule, steps), will_train());
   }
 
   /// What checkpoints keep of the options, with those that the plan has decided.
-  std::map<std::string, std::string> kept_options(const std::string& data) const {
+  std::map<std::string, std::string> kept_options(const std::string& data,
+                                                  int64_t schedule_steps) const {
     options::TrainRequest request = run_->request;
+    request.run.schedule_steps = schedule_steps;
     const plan::Plan& plan = run_->train.plan;
     request.run.batch_size = run_->train.mini_batch_size;
     request.plan.weights = plan.weights;

@@ -73,6 +73,16 @@ std::string resume_warning(const options::TrainRequest& request,
   return text;
 }
 
+std::string schedule_warning(const train::TrainOptions& train, int64_t schedule_steps,
+                             int64_t run_steps) {
+  if (schedule_steps == 0 || train.learning_rate_steps > 0 || schedule_steps == run_steps)
+    return {};
+  return fmt::format(
+      "warning: the learning rate falls to zero at step {}, the end of the run that began, and "
+      "this run ends at step {}: --schedule-steps {} would change that\n",
+      schedule_steps, run_steps, run_steps);
+}
+
 std::string job_warnings(const Job& job, const train::TrainOptions& train, bool may_idle) {
   return servers_warning(job, train) + ranks_warning(train) +
          (may_idle ? idle_ranks_note(job, train.plan) : "");

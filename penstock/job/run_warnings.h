@@ -1,6 +1,7 @@
 // What a user should know before hours are spent on a run; each text is empty or lines for people.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,10 @@ namespace penstock::job {
 std::string resume_warning(const options::TrainRequest& request,
                            const std::vector<std::string_view>& given,
                            const train::TrainOptions& train, const model::Model& model);
+
+/// That the learning rate's schedule keeps the length that it began with, and the run does not.
+std::string schedule_warning(const train::TrainOptions& train, int64_t schedule_steps,
+                             int64_t run_steps);
 
 /// Servers that have nothing to do, a plan that was not made for several ranks, ranks that do not
 /// train. `train` has the world of the job.

@@ -22,15 +22,6 @@ std::string without_sgd(const RunFacts& facts) {
   return has_momentum(kind) ? "" : fmt::format("--optimizer is {}, expected sgd", to_string(kind));
 }
 
-/// Whether the learning rate falls until a last step.
-bool rate_has_end(const TrainRequest& request) {
-  return request.rates.schedule != "step" && request.rates.schedule != "constant";
-}
-/// Whether that step is the run's.
-bool falls_to_the_end(const TrainRequest& request) {
-  return rate_has_end(request) && request.run.schedule_steps == 0;
-}
-
 std::optional<std::string> of_sgd(const TrainRequest& request, std::string text) {
   return has_momentum(request.optimizer.kind) ? std::optional(std::move(text)) : std::nullopt;
 }
@@ -45,37 +36,27 @@ std::vector<Row> rows() {
   return in<R>(
       Section::Learning, "the caller's loop decides",
       {{.name = "--epochs",
-        .changes = Changes::Learning,
         .slot = at<&R::run, &RunRequest::epochs>,
         .help = "Passes over the training set",
-        .least = 0,
-        .kept = [](const R& r) -> std::optional<std::string> {
-          if (!falls_to_the_end(r)) return std::nullopt;
-          return fmt::to_string(r.run.epochs);
-        }},
+        .least = 0},
        {.name = "--steps",
-        .changes = Changes::Learning,
         .slot = at<&R::run, &RunRequest::steps>,
         .help = "Stop after this many optimiser steps",
-        .least = 1,
-        .kept = [](const R& r) -> std::optional<std::string> {
-          if (!falls_to_the_end(r)) return std::nullopt;
-          return r.run.steps > 0 ? fmt::to_string(r.run.steps) : "none";
-        }},
+        .least = 1},
        {.name = "--schedule-steps",
         .keyword = "total_steps",
         .changes = Changes::Learning,
         .slot = at<&R::run, &RunRequest::schedule_steps>,
         .help = "cosine, linear: optimiser steps until the learning rate is zero (default: those "
-                "of the run)",
+                "of the run; a run that is resumed keeps the length that it began with)",
         .least = 1,
         .idle = [](const RunFacts& facts) -> std::string {
-          if (rate_has_end(facts.request)) return "";
+          if (train::has_end(facts.request.rates)) return "";
           return fmt::format("--lr-schedule is {}, expected cosine or linear",
                              facts.request.rates.schedule);
         },
         .kept = [](const R& r) -> std::optional<std::string> {
-          if (!rate_has_end(r)) return std::nullopt;
+          if (!train::has_end(r.rates)) return std::nullopt;
           return r.run.schedule_steps > 0 ? fmt::to_string(r.run.schedule_steps) : "none";
         }},
        {.name = "--warmup-steps",

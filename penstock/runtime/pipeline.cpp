@@ -16,6 +16,7 @@
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stage_worker.h"
 #include "penstock/runtime/stages.h"
+#include "penstock/util/error.h"
 
 namespace penstock::runtime {
 
@@ -155,6 +156,7 @@ std::map<LayerId, LayerSnapshot> Pipeline::copy_of_stage(StageId stage) const {
 void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
   PipelineState(*stages_).load(layers);
   steps_ = steps;
+  is_torn_ = false;
   loss_scale_ = {};
 }
 
@@ -185,7 +187,35 @@ void Pipeline::open_links(const Schedule& schedule) {
   links->open(schedule, stages_->devices, exchange, stages_->options.deadline);
 }
 
+void Pipeline::count_steps(const std::vector<std::unique_ptr<StageWorker>>& workers) {
+  std::optional<int64_t> made;
+  for (const auto& own : stages_->replicas) {
+    for (const auto& replica : own) {
+      const std::optional<int64_t> steps = replica->weights.steps_made();
+      is_torn_ = is_torn_ || !steps || made.value_or(*steps) != *steps;
+      made = steps;
+    }
+  }
+  // Other replicas' steps are added to a replica's own at the end of a run.
+  is_torn_ = is_torn_ || stages_->options.sync == plan::GradientSync::Asynchronous;
+  const LossScale* first = nullptr;
+  for (const auto& worker : workers) {
+    const LossScale* const scale = worker->loss_scale();
+    if (scale == nullptr) continue;
+    if (first == nullptr) first = scale;
+    is_torn_ = is_torn_ || scale->state() != first->state();
+  }
+  if (is_torn_) return;
+  steps_ += made.value_or(0);
+  if (first != nullptr) loss_scale_ = first->state();
+}
+
 RunResult Pipeline::run(const RunRequest& request) {
+  if (is_torn_) {
+    throw RuntimeError(
+        "the run before has failed when some stages had made a step that others had not: expected "
+        "a checkpoint to be loaded first");
+  }
   check_run(*stages_, links(), request.schedule, request.options);
   DropLinks drop_links{running_->handover.links};
   open_links(request.schedule);
@@ -198,11 +228,18 @@ RunResult Pipeline::run(const RunRequest& request) {
   if (run.links != nullptr) link_watch.emplace(*run.links, *fabric);
   const std::vector<std::unique_ptr<StageWorker>> workers = make_workers(*stages_, run, *fabric);
   const Clock::time_point start = Clock::now();
-  run_workers(workers, running_->threads, *fabric, request.options);
-  const Clock::duration wall = Clock::now() - start;
-  // A rank without workers adds gradients as long as the others train.
-  Wait closing = workers.empty() ? wait_for(kServing) : wait_for(deadline);
-  RunOutcome outcome = fabric->finish(closing);
+  Clock::duration wall{};
+  RunOutcome outcome;
+  try {
+    run_workers(workers, running_->threads, *fabric, request.options);
+    wall = Clock::now() - start;
+    // A rank without workers adds gradients as long as the others train.
+    Wait closing = workers.empty() ? wait_for(kServing) : wait_for(deadline);
+    outcome = fabric->finish(closing);
+  } catch (...) {
+    if (run.training) count_steps(workers);
+    throw;
+  }
   drop_links.keep = true;
   // A mini-batch is an optimiser step at every stage.
   if (run.training) steps_ += outcome.num_mini_batches;

@@ -30,6 +30,7 @@ class World;
 
 struct RunRequest;
 struct Stages;
+class StageWorker;
 
 class Pipeline {
  public:
@@ -66,8 +67,8 @@ class Pipeline {
   /// with messages exactly where tensors cross from worker to worker, and NORM where it is needed;
   /// ConfigError says what does not fit. On the first failure all workers stop and that failure is
   /// thrown: RuntimeError naming stage, micro-batch and action; TimeoutError with who waits for
-  /// what. Stages may then have taken different numbers of steps: load() a checkpoint before
-  /// running again. Not reentrant.
+  /// what. steps() then counts those that all stages have made, unless is_torn(); running
+  /// statistics may have seen more. Not reentrant.
   RunResult run(const schedule::Schedule& schedule, const BatchSource& source,
                 const RunOptions& options);
 
@@ -85,6 +86,9 @@ class Pipeline {
 
   /// Optimiser steps taken so far, the same on every rank.
   int64_t steps() const { return steps_; }
+  /// Whether a run that failed has left replicas of this rank with different numbers of steps, or
+  /// within one: the next run throws RuntimeError, until load().
+  bool is_torn() const { return is_torn_; }
 
   World& world() const;
   /// The GPUs of this rank's workers, ascending, each once.
@@ -107,12 +111,15 @@ class Pipeline {
  private:
   struct Running;
   RunResult run(const RunRequest& request);
+  /// After a failure: counts the steps that all replicas have made.
+  void count_steps(const std::vector<std::unique_ptr<StageWorker>>& workers);
   /// Links between GPUs of different ranks, if the world has them.
   void open_links(const schedule::Schedule& schedule);
 
   std::unique_ptr<Stages> stages_;
   std::unique_ptr<Running> running_;
   int64_t steps_ = 0;
+  bool is_torn_ = false;
   LossScaleState loss_scale_;
 };
 

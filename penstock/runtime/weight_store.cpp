@@ -119,6 +119,7 @@ void WeightStore::begin_step(const model::StepContext& context) {
     step_.in_place[i] = current.released && !shared_with_older(i);
   Held next{.version = WeightVersion{latest_.value + 1}, .weights = current.weights};
   latest_ = next.version;
+  unstepped_ = current.weights.size();
   if (current.released) versions_.pop_back();
   versions_.push_back(std::move(next));
 }
@@ -155,6 +156,7 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
       optimizers_[i]->step(weights[i].detach(), gradients[k], target, state, step_.context);
     });
   }
+  unstepped_ -= gradients.size();
 }
 
 void WeightStore::step_together(size_t first, TensorSpan gradients) {
@@ -197,6 +199,7 @@ void WeightStore::step_together(size_t first, TensorSpan gradients) {
     rewrite(first + k, [&](at::Tensor& target) { versions.push_back(target); });
   }
   model::copy_all(versions, masters);
+  unstepped_ -= gradients.size();
 }
 
 Tensors WeightStore::places(size_t first, size_t count) const {
@@ -248,6 +251,7 @@ void WeightStore::add_weights(size_t first, TensorSpan updates) {
     }
     rewrite(i, [&](at::Tensor& target) { at::add_out(target, weights[i].detach(), updates[k]); });
   }
+  unstepped_ -= updates.size();
 }
 
 void WeightStore::add_in_place(size_t first, TensorSpan updates) {
@@ -263,7 +267,13 @@ void WeightStore::add_in_place(size_t first, TensorSpan updates) {
   }
 }
 
+std::optional<int64_t> WeightStore::steps_made() const {
+  const bool is_whole = latest_.value == 0 || share_.empty();
+  return unstepped_ == 0 && is_whole ? std::optional(latest_.value) : std::nullopt;
+}
+
 void WeightStore::begin_run() {
+  unstepped_ = 0;
   while (versions_.size() > 1) {
     recycle(versions_.front().weights);
     versions_.pop_front();

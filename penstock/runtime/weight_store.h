@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "penstock/model/layer.h"
@@ -77,6 +78,9 @@ class WeightStore {
 
   /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
+  /// The steps since then; nothing: the last one has not changed all weights, or other replicas
+  /// make parts of it.
+  std::optional<int64_t> steps_made() const;
 
   /// Versions alive, and bytes held for versions (with memory kept for reuse), for the float32
   /// weights behind them and for optimiser state.
@@ -118,6 +122,7 @@ class WeightStore {
   std::vector<const model::Optimizer*> optimizers_;  ///< per weight
   WeightShare share_;                                ///< empty: all
   Step step_;
+  size_t unstepped_ = 0;       ///< weights that the step has yet to change
   std::deque<Held> versions_;  ///< ascending; the last is the latest
   WeightVersion latest_{0};
   Tensors masters_;  ///< per weight; undefined where its versions are float32

@@ -10,6 +10,12 @@
 
 namespace penstock::train {
 
+int64_t schedule_steps(const TrainOptions& options, int64_t saved, int64_t run_steps) {
+  if (!has_end(options.learning_rate)) return 0;
+  if (options.learning_rate_steps > 0) return options.learning_rate_steps;
+  return saved > 0 ? saved : run_steps;
+}
+
 void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions& options,
                         int64_t train_samples) {
   if (checkpoint.mini_batch_size != options.mini_batch_size) {

@@ -10,6 +10,10 @@
 
 namespace penstock::train {
 
+/// The length of a learning rate's schedule in steps: what the options say, otherwise that of the
+/// run that began (`saved`, 0: not known), otherwise the steps of this one; 0: it has no end.
+int64_t schedule_steps(const TrainOptions& options, int64_t saved, int64_t run_steps);
+
 /// A checkpoint inside an epoch needs the rest of that epoch: the same mini-batches, samples and
 /// order. Throws ConfigError.
 void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions& options,

@@ -19,6 +19,11 @@ struct LearningRateSpec {
 /// `every` < 1 for "step", ...).
 void validate(const LearningRateSpec& spec);
 
+/// Whether it falls to zero at a last step, so that its length counts.
+inline bool has_end(const LearningRateSpec& spec) {
+  return spec.schedule == "cosine" || spec.schedule == "linear";
+}
+
 /// The rate of optimiser step `step` (from 0) of `total_steps`.
 double learning_rate(const LearningRateSpec& spec, int64_t step, int64_t total_steps);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "penstock/model/model.h"
 #include "penstock/runtime/fabric/mini_batch_stats.h"
@@ -26,6 +27,19 @@ struct LossMean {
   }
   double mean() const { return sum / static_cast<double>(std::max<int64_t>(targets, 1)); }
 };
+
+/// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
+inline std::string advice_on_float16(const plan::Plan& plan) {
+  if (scales_loss(plan.precision)) {
+    return "; under the precision float16 an activation beyond 65504 becomes infinite, and "
+           "bfloat16 has no such limit";
+  }
+  const std::vector<int> replicas = plan.replicas();
+  const bool sums = std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
+  if (!sums || plan.gradient_precision != FloatType::Float16) return {};
+  return "; under the sync precision float16 a gradient beyond 65504 becomes infinite, and "
+         "bfloat16 has no such limit";
+}
 
 /// For a run whose loss is no longer finite: a model that returns its loss makes one of each
 /// micro-batch, and one without targets has none. Empty where that cannot be the reason.

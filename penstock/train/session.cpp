@@ -13,6 +13,7 @@
 
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/layer_states.h"
+#include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/some_target.h"
@@ -20,6 +21,7 @@
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/pipeline_options.h"
 #include "penstock/train/rank_layers.h"
+#include "penstock/train/refused_batch.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/error.h"
@@ -46,12 +48,11 @@ StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets, doub
 
 TrainOptions checked(TrainOptions options) {
   validate(options);
-  const std::string& rate = options.learning_rate.schedule;
-  if ((rate == "cosine" || rate == "linear") && options.learning_rate_steps < 1) {
+  if (has_end(options.learning_rate) && options.learning_rate_steps < 1) {
     throw ConfigError(
         fmt::format("the learning-rate schedule {} ends at the last step: expected the number of "
                     "steps in all (total_steps)",
-                    rate));
+                    options.learning_rate.schedule));
   }
   return options;
 }
@@ -130,12 +131,28 @@ void Session::check(const Dataset& data, int64_t batch_size) const {
   check_trainable(model_, {borrowed, borrowed}, options);
 }
 
+void Session::check_step(int64_t samples) const {
+  const BatchCut cut(samples, samples, options_.plan.micro_batches);
+  if (const auto refused = refused_batch(model_, cut)) throw ConfigError(explain(*refused, ""));
+}
+
+void Session::require_whole_steps() const {
+  if (!pipeline_.is_torn()) return;
+  throw RuntimeError(
+      fmt::format("the call before has failed after step {}, when some stages had made a step more "
+                  "than others, so there are no weights of one step: resume from a checkpoint, or "
+                  "begin anew",
+                  pipeline_.steps()));
+}
+
 std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int64_t>& order,
                                      uint64_t seed, int64_t batch_size,
                                      const std::vector<double>& rates,
                                      const std::function<bool(const StepResult&)>& on_step) {
   const auto samples = static_cast<int64_t>(order.size());
   const BatchCut cut(samples, batch_size, options_.plan.micro_batches);
+  if (const auto refused = refused_batch(model_, cut))
+    throw ConfigError(explain(*refused, "drop_last"));
   const EpochBatches batches(data, order, 0, cut, seed);
   const bool has_norm = wants_norm(options_) || pipeline_.needs_norm();
   const schedule::Schedule schedule =
@@ -189,6 +206,7 @@ StepResult Session::step(const Batch& batch, std::optional<double> rate) {
   const Busy busy(busy_);
   std::optional<TensorDataset> data;
   const auto call = [&] {
+    require_whole_steps();
     if (batch.inputs.size() != sample_.inputs.size()) {
       throw ConfigError(
           fmt::format("expected {} input(s), found {}: the model and its loss take {}",
@@ -218,6 +236,7 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
                                        const std::vector<double>& rates) {
   const Busy busy(busy_);
   const auto call = [&] {
+    require_whole_steps();
     check(data, batch_size);
     require_some_target(data);
     const auto samples = static_cast<int64_t>(order.size());
@@ -228,8 +247,8 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
     if (options_.world == nullptr) return std::string();
     const std::string_view bytes(reinterpret_cast<const char*>(order.data()),
                                  order.size() * sizeof(order.front()));
-    return fmt::format("trains epoch {} in batches of {} with {}, order CRC {:08x}", epoch + 1,
-                       batch_size, data_digest(data), crc32_of(bytes));
+    return fmt::format("trains epoch {} from step {} on in batches of {} with {}, order CRC {:08x}",
+                       epoch + 1, steps(), batch_size, data_digest(data), crc32_of(bytes));
   };
   const std::vector<double> first_rates = agree(call, rates);
   if (order.empty()) return {};
@@ -261,6 +280,7 @@ void Session::end_epoch() {
 StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
   const Busy busy(busy_);
   agree([&] {
+    require_whole_steps();
     check(data, batch_size);
     return options_.world == nullptr ? std::string() : "evaluates " + data_digest(data);
   });
@@ -289,7 +309,10 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
 
 std::vector<runtime::LayerSnapshot> Session::snapshot() const {
   const Busy busy(busy_);
-  agree([] { return "copies the weights"; });
+  agree([&] {
+    require_whole_steps();
+    return fmt::format("copies the weights of step {}", steps());
+  });
   std::vector<runtime::LayerSnapshot> layers = pipeline_.snapshot();
   share_layers(ranks(), layers);
   return layers;
@@ -301,15 +324,23 @@ void Session::load(const std::vector<runtime::LayerSnapshot>& layers, int64_t st
   pipeline_.load(layers, steps);
 }
 
-std::filesystem::path Session::save(const std::filesystem::path& directory, int64_t epochs) const {
+std::filesystem::path Session::save(const std::filesystem::path& directory, const Place& place) {
   const Busy busy(busy_);
-  agree([&] { return fmt::format("saves to {}", directory.string()); });
+  agree([&] {
+    require_whole_steps();
+    return fmt::format("saves step {} to {}", steps(), directory.string());
+  });
+  pipeline_.average_buffers();
   Checkpoint checkpoint{{.model = model_.name(),
-                         .epoch = epochs,
+                         .epoch = place.epochs,
                          .step = steps(),
                          .seed = options_.seed,
                          .mini_batch_size = options_.mini_batch_size,
                          .optimizer = std::string(to_string(options_.optimizer.kind)),
+                         .classes = place.classes,
+                         .rate = {.schedule_steps = schedule_steps(options_, 0, 0),
+                                  .scale = place.rate_scale,
+                                  .base = place.base_rate},
                          .loss_scale = scales_loss(options_.plan.precision) ||
                                                pipeline_.loss_scale() != runtime::LossScaleState{}
                                            ? std::optional(pipeline_.loss_scale())
@@ -321,7 +352,8 @@ std::filesystem::path Session::save(const std::filesystem::path& directory, int6
   return save_checkpoint(directory, model_, checkpoint, kKeptSessions, ranks());
 }
 
-int64_t Session::resume(const std::filesystem::path& directory) {
+Place Session::resume(const std::filesystem::path& directory,
+                      const std::vector<std::string>& classes) {
   const Busy busy(busy_);
   Checkpoint checkpoint;
   std::vector<runtime::LayerSnapshot> layers;
@@ -339,6 +371,7 @@ int64_t Session::resume(const std::filesystem::path& directory) {
                       "saved between epochs",
                       checkpoint.next_mini_batch));
     }
+    check_same_classes(checkpoint, classes);
     for (const LayerState& state : checkpoint.layers)
       layers.push_back(
           to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
@@ -346,7 +379,11 @@ int64_t Session::resume(const std::filesystem::path& directory) {
   });
   pipeline_.load(layers, checkpoint.step);
   if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
-  return checkpoint.epoch;
+  options_.seed = checkpoint.seed;
+  return {.epochs = checkpoint.epoch,
+          .rate_scale = checkpoint.rate.scale,
+          .base_rate = checkpoint.rate.base,
+          .classes = checkpoint.classes};
 }
 
 }  // namespace penstock::train

@@ -43,7 +43,17 @@ struct StepResult {
   std::optional<double> learning_rate = {};  ///< of the step; nothing: none was made
 };
 
-/// One call at a time: another thread, or a callback, is refused with RuntimeError.
+/// Where a training is: what its caller keeps of it, and checkpoints hold beside the session.
+struct Place {
+  int64_t epochs = 0;     ///< that are over
+  double rate_scale = 1;  ///< SavedRate::scale and base
+  std::optional<double> base_rate = {};
+  std::vector<std::string> classes = {};  ///< the names of 0, 1, ...; empty: not known
+};
+
+/// One call at a time: another thread, or a callback, is refused with RuntimeError. After a failure
+/// in a step, steps() counts those that were made. Where some stages have made one more, only
+/// load() and resume() are possible: every other call throws RuntimeError.
 class Session {
  public:
   /// Keeps a reference to the model. Of the options it takes plan, optimizer, learning_rate with
@@ -77,17 +87,22 @@ class Session {
   std::vector<runtime::LayerSnapshot> snapshot() const;
   /// Goes on from this state. Throws ConfigError when it does not fit the model.
   void load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps);
-  /// Saves a checkpoint after so many epochs, as train() does, and returns its folder. Throws as
-  /// save_checkpoint().
-  std::filesystem::path save(const std::filesystem::path& directory, int64_t epochs) const;
-  /// Goes on from the newest checkpoint in `directory`, or from that folder; returns the epochs
-  /// that it has behind it. Throws as load_checkpoint(), and ConfigError for one of another
-  /// optimiser or inside an epoch.
-  int64_t resume(const std::filesystem::path& directory);
+  /// Saves a checkpoint, as train() does, and returns its folder. Running statistics of replicas
+  /// are averaged, as in the checkpoint. Throws as save_checkpoint().
+  std::filesystem::path save(const std::filesystem::path& directory, const Place& place);
+  /// Goes on from the newest checkpoint in `directory`, or from that folder, with its seed. Throws
+  /// as load_checkpoint(), and ConfigError for one of another optimiser or inside an epoch.
+  /// `classes`: as check_same_classes().
+  Place resume(const std::filesystem::path& directory,
+               const std::vector<std::string>& classes = {});
   /// Ends the call that the other ranks are in or will make with this failure; does not throw.
   void give_up(const std::string& why) const;
   /// The learning rate of a step (from 0) by the options.
   double rate_of(int64_t step) const;
+  /// Of dropout and of the order of samples.
+  uint64_t seed() const { return options_.seed; }
+  /// Throws ConfigError where a layer cannot train on a step of so many samples.
+  void check_step(int64_t samples) const;
   /// Whether StepResult::correct means something.
   bool counts_correct() const { return counts_correct_; }
   const SampleSpec& sample() const { return sample_; }
@@ -106,6 +121,8 @@ class Session {
                               int64_t batch_size, const std::vector<double>& rates,
                               const std::function<bool(const StepResult&)>& on_step);
   void check(const Dataset& data, int64_t batch_size) const;
+  /// Throws RuntimeError after a failure that has left a part of a step.
+  void require_whole_steps() const;
 
   const model::Model& model_;
   TrainOptions options_;

@@ -41,7 +41,7 @@ std::vector<double> train_a_little(Session& session, const DataSplit& data,
   for (const StepResult& step : session.train(*data.train, order, 0, 16))
     losses.push_back(step.loss);
   losses.push_back(session.evaluate(*data.test, 8).loss);
-  if (!folder.empty()) session.save(folder, 1);
+  if (!folder.empty()) session.save(folder, {.epochs = 1});
   return losses;
 }
 
@@ -64,14 +64,14 @@ TEST_P(SessionRanks, LearnWhatOneRankLearns) {
     }
     // From the other one's checkpoint, each as from its own.
     Session next(model, session_options(model, &world));
-    EXPECT_EQ(next.resume(folder.path() / "alone"), 1);
+    EXPECT_EQ(next.resume(folder.path() / "alone").epochs, 1);
     EXPECT_EQ(next.steps(), 6);
     EXPECT_EQ(next.step(batch_of(*data.train, 0, 16)).loss,
               session.step(batch_of(*data.train, 0, 16)).loss);
   });
   EXPECT_THAT(failures, Each(""));
   Session next(model, session_options(model));
-  EXPECT_EQ(next.resume(folder.path() / "ranks"), 1);
+  EXPECT_EQ(next.resume(folder.path() / "ranks").epochs, 1);
   EXPECT_EQ(next.step(batch_of(*data.train, 0, 16)).loss,
             alone.step(batch_of(*data.train, 0, 16)).loss);
 }

@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 
@@ -135,6 +140,90 @@ TEST(Session, SchedulesThatEndNeedAnEnd) {
   EXPECT_THROW(Session(model, options), ConfigError);
   options.learning_rate_steps = 10;
   EXPECT_NO_THROW(Session(model, options));
+}
+
+/// Passes its input through until call number `fail_at`.
+class Trap : public model::Layer {
+ public:
+  explicit Trap(int fail_at) : left_(fail_at) {}
+  std::string kind() const override { return "trap"; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
+                         const model::ForwardContext&) const override {
+    if (left_.fetch_sub(1) == 0) {
+      // The other workers get as far as they can.
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      throw std::logic_error("trap sprung");
+    }
+    return {inputs[0]};
+  }
+
+ private:
+  mutable std::atomic<int> left_;
+};
+
+/// Four layers with weights; the trap stands between the second and the third one.
+model::Model trapped(int fail_at) {
+  model::ModelBuilder net("trapped");
+  model::Value x = net.input({6});
+  x = net.tanh(net.linear(x, {.features = 8, .name = "fc1"}));
+  x = net.tanh(net.linear(x, {.features = 8, .name = "fc2"}));
+  x = net.apply(std::make_shared<Trap>(fail_at), {x}).front();
+  x = net.tanh(net.linear(x, {.features = 8, .name = "fc3"}));
+  return net.build(net.linear(x, {.features = 3, .name = "fc4"}));
+}
+
+TEST(Session, AfterAFailureTheStepsThatWereMadeAreCountedAndSaved) {
+  const DataSplit data = feature_data(80);
+  const auto order = epoch_order(80, 1, 0, false);
+  for (const auto& [strategy, replicas] :
+       std::vector<std::pair<std::string, std::vector<int>>>{{"serial", {1}}, {"gpipe", {1, 1}}}) {
+    SCOPED_TRACE(strategy);
+    const model::Model model = trapped(3 * 4 + 1);
+    const TrainOptions options{.plan = plan_for(model, strategy, replicas, 4),
+                               .mini_batch_size = 16};
+    Session session(model, options);
+    EXPECT_THROW(session.train(*data.train, order, 0, 16), RuntimeError);
+    EXPECT_EQ(session.steps(), 3) << "the fourth of five steps fails";
+    const TestFolder folder;
+    session.save(folder.path(), {});
+    const model::Model sound = trapped(-1);
+    Session expected(sound, options);
+    for (int64_t t = 0; t < 3; ++t) expected.step(batch_of(*data.train, 16 * t, 16));
+    Session resumed(sound, options);
+    resumed.resume(folder.path());
+    EXPECT_EQ(resumed.steps(), 3);
+    const Batch next = batch_of(*data.train, 48, 16);
+    const double loss = expected.step(next).loss;
+    EXPECT_EQ(session.step(next).loss, loss) << "it goes on itself";
+    EXPECT_EQ(resumed.step(next).loss, loss);
+    EXPECT_EQ(session.steps(), 4);
+  }
+}
+
+TEST(Session, StagesThatHaveMadeDifferentNumbersOfStepsAreNotSaved) {
+  const DataSplit data = feature_data(160);
+  const model::Model model = trapped(12);
+  const TrainOptions options{.plan = plan_for(model, "1f1b", {1, 1, 1}, 1), .mini_batch_size = 8};
+  const TestFolder folder;
+  Session session(model, options);
+  session.save(folder.path(), {});
+  const auto order = epoch_order(160, 1, 0, false);
+  EXPECT_THROW(session.train(*data.train, order, 0, 8), RuntimeError);
+  const auto refused = [&](const auto& call) {
+    EXPECT_THAT(call, ::testing::ThrowsMessage<RuntimeError>(
+                          ::testing::HasSubstr("there are no weights of one step: resume")));
+  };
+  refused([&] { session.save(folder.path(), {}); });
+  refused([&] { session.snapshot(); });
+  refused([&] { session.train(*data.train, order, 0, 8); });
+  refused([&] { session.step(batch_of(*data.train, 0, 8)); });
+  refused([&] { session.evaluate(*data.test, 8); });
+  session.resume(folder.path());
+  EXPECT_EQ(session.steps(), 0);
+  EXPECT_EQ(session.train(*data.train, order, 0, 8).size(), 20u);
 }
 
 TEST(Session, RefusesBatchesThatDoNotFit) {

@@ -21,6 +21,7 @@
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/pipeline_options.h"
 #include "penstock/train/rank_results.h"
+#include "penstock/train/refused_batch.h"
 #include "penstock/train/segment_progress.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/error.h"
@@ -63,21 +64,6 @@ std::optional<double> mean_of_finite(const std::vector<double>& norms) {
   return sum / static_cast<double>(count);
 }
 
-/// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
-std::string advice_on_float16(const plan::Plan& plan) {
-  if (scales_loss(plan.precision)) {
-    return "; under the precision float16 an activation beyond 65504 becomes infinite, and "
-           "bfloat16 "
-           "has no such limit";
-  }
-  const std::vector<int> replicas = plan.replicas();
-  const bool sums = std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
-  if (!sums || plan.gradient_precision != FloatType::Float16) return {};
-  return "; under the sync precision float16 a gradient beyond 65504 becomes infinite, and "
-         "bfloat16 "
-         "has no such limit";
-}
-
 /// One call of train().
 class Run {
  public:
@@ -115,9 +101,7 @@ class Run {
   /// known then, too.
   bool has_norm() const { return wants_norm(options_) || pipeline_.needs_norm(); }
   double rate(int64_t step) const {
-    const int64_t length =
-        options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps_;
-    return learning_rate(options_.learning_rate, step, length);
+    return rate_.scale * learning_rate(options_.learning_rate, step, rate_.schedule_steps);
   }
   bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps_; }
   void resume();
@@ -151,6 +135,7 @@ class Run {
   std::filesystem::path saves_to_;  ///< the folder of checkpoints; empty: none
   int64_t mini_batches_per_epoch_;
   int64_t total_steps_ = 0;  ///< when the run will end, counted from the very first run
+  SavedRate rate_;
   int64_t epoch_ = 0;
   int64_t next_mini_batch_ = 0;
   int64_t warmup_left_ = 0;
@@ -181,6 +166,8 @@ void Run::resume() {
     layers.push_back(to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
   pipeline_.load(layers, checkpoint.step);
   if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
+  rate_ = checkpoint.rate;
+  rate_.base.reset();  // the options' counts here
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
   log_info(fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step,
@@ -188,6 +175,8 @@ void Run::resume() {
                        checkpoint.seed != seed_
                            ? fmt::format(", with the checkpoint's seed {}", checkpoint.seed)
                            : ""));
+  if (rate_.scale != 1)
+    log_info(fmt::format("its learning rates are multiplied by {}, as before", rate_.scale));
   seed_ = checkpoint.seed;
 }
 
@@ -196,6 +185,7 @@ void Run::count_steps() {
       0, saturating_mul(options_.epochs - epoch_, mini_batches_per_epoch_) - next_mini_batch_);
   total_steps_ = saturating_add(pipeline_.steps(), left);
   if (options_.max_steps > 0) total_steps_ = std::min(total_steps_, options_.max_steps);
+  rate_.schedule_steps = schedule_steps(options_, rate_.schedule_steps, total_steps_);
 }
 
 void Run::save() {
@@ -213,6 +203,7 @@ void Run::save() {
        .plan_request = options_.plan_request,
        .settings = options_.settings,
        .classes = data_.classes,
+       .rate = rate_,
        .loss_scale = scales_loss(options_.plan.precision) ||
                              pipeline_.loss_scale() != runtime::LossScaleState{}
                          ? std::optional(pipeline_.loss_scale())
@@ -423,8 +414,7 @@ void Run::keep_measured(runtime::RunResult run, const Schedule& schedule, int64_
 void Run::note_tensor_peaks() {
   const int64_t counted = model::tensor_memory().peak;
   if (counted > 0)
-    result_.peak_tensor_bytes =
-        std::max(result_.peak_tensor_bytes, counted - data_.tensor_bytes);
+    result_.peak_tensor_bytes = std::max(result_.peak_tensor_bytes, counted - data_.tensor_bytes);
   const std::vector<at::Device> gpus = pipeline_.gpus();
   for (size_t d = 0; d < gpus.size(); ++d) {
     if (d == result_.devices.size())
@@ -495,6 +485,8 @@ void Run::evaluate(EpochSummary& summary) {
 
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   check_trainable(model, data, options);
+  if (const auto refused = refused_batch(model, options, data.train->size()))
+    throw ConfigError(explain(*refused, "drop_last"));
   return Run(model, data, options).run();
 }
 

@@ -94,7 +94,7 @@ class Optimizer:
 
     @property
     def rate(self) -> float:
-        """The learning rate now, of that group."""
+        """The learning rate now, of that group; the others' are in proportion to it."""
         rates = [float(group["lr"]) for group in self._groups]
         if self._given is not None and self._all_but_rates() != self._fixed:
             raise ValueError(
@@ -102,6 +102,11 @@ class Optimizer:
                 "learning rates can change"
             )
         return self._common(rates)
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        for group, factor in zip(self._groups, self._factors):
+            group["lr"] = rate * factor
 
     def schedule(self, make: MakeSchedule) -> "Schedule":
         """The rates of a schedule of torch.optim.lr_scheduler that this optimiser begins."""

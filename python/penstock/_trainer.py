@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from penstock import _core
+from penstock._classes import Classes, classes_of, names_of
 from penstock._export import Example, PathLike, export, unwrapped
 from penstock._optimizer import MakeSchedule, Optimizer, Schedule
 
@@ -125,6 +126,9 @@ class Trainer:
         PENSTOCK_TLS says, or off. All trainers of a program have the same
     :param threads: of each worker
     :param seed: of dropout and of the order of samples
+    :param classes: the names of the classes 0, 1, ...; None: those of the data set of a loader
+        (``loader.dataset.classes``, as torchvision's have them). Checkpoints keep them, and data
+        or checkpoints that number other classes are refused
     :param drop_last: an epoch of `fit` with tensors ends before a step that would not have all of
         its samples
     :param progress: show a bar on standard error; None: where that is a terminal
@@ -173,8 +177,12 @@ class Trainer:
         label_smoothing: float | None = None,
         ignore_index: int | None = None,
         drop_last: bool = False,
+        classes: Sequence[str] | None = None,
         progress: bool | None = None,
     ) -> None:
+        self._classes = Classes()
+        if classes is not None:
+            self._classes.learn(names_of(classes), "the option classes")
         self._folder: _Folder | None = None
         self._names: list[str] | None = None
         if plan is not None and any(
@@ -235,7 +243,6 @@ class Trainer:
         if workers is None:
             workers = 2 if self._job is None else self._job.training_ranks
         self._batch_size = batch_size
-        self._seed = seed
         self._drop_last = bool(drop_last)
         self._epoch = 0
         self._stopped = False
@@ -352,8 +359,13 @@ class Trainer:
         """The learning rate of the next step."""
         return self._rate_of(self.steps)
 
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes 0, 1, ... that are learned; empty: not known."""
+        return list(self._classes.names)
+
     def scale_lr(self, factor: float) -> None:
-        """Multiplies the learning rates of the schedule from the next step on.
+        """Multiplies the learning rates of the schedule from the next step on; `save` keeps it.
 
         :param factor: at least 0
         :raises RuntimeError: in a callback of `fit` with tensors, which needs the rates of an epoch
@@ -431,6 +443,8 @@ class Trainer:
             tensors = self._data(data, targets)
         elif isinstance(data, Mapping):
             tensors = self._data(data, None)
+        else:
+            self._look_at_loader(data)
         history = []
         for _ in range(epochs):
             summary = _Epoch(self._epoch, self.steps, callbacks, self._progress)
@@ -472,6 +486,8 @@ class Trainer:
         batch_size = None if batch_size is None else _whole("batch_size", batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
         size = self._batch_size if batch_size is None else batch_size
+        if self._classes.names:
+            self._classes.learn(classes_of(data), "the data set of the loader")
         if targets is not None or isinstance(data, (torch.Tensor, Mapping)) or _is_array(data):
             results = [self._session.evaluate(self._data(data, targets), size)]
         else:
@@ -526,28 +542,40 @@ class Trainer:
                 )
 
     def save(self, folder: PathLike) -> Path:
-        """Saves a checkpoint: weights, buffers, the optimiser's state, steps and epochs.
+        """Saves a checkpoint: weights, buffers, the optimiser's state, steps and epochs, the factor
+        of `scale_lr`, the learning rates of an optimiser of torch.optim, and the names of classes.
 
         :param folder: keeps the newest two; the format is that of ``penstock train --checkpoint``,
             with a ``weights.pt`` for torch.load. Ranks share it
         :returns: the checkpoint's own folder in it
         :raises PenstockError: it cannot be written; what was saved before stays
         """
-        return Path(self._session.save(os.fspath(folder), self._epoch))
+        place = _core.Place()
+        place.epochs = self._epoch
+        place.rate_scale = self._factor
+        place.base_rate = self._optimizer.rate if self._optimizer.is_object else None
+        place.classes = self._classes.names
+        return Path(self._session.save(os.fspath(folder), place))
 
     def resume(self, folder: PathLike) -> bool:
         """Goes on from the newest checkpoint in a folder, whatever plan it was trained with.
 
         :param folder: of `save`, of ``fit(checkpoint=...)`` or of the command; or one checkpoint
-        :returns: whether there was one; `epochs` and `steps` are then those of the checkpoint
-        :raises PenstockError: it is damaged, or of another model or optimiser
+        :returns: whether there was one; `epochs`, `steps`, `lr` and the seed are then those of the
+            checkpoint
+        :raises PenstockError: it is damaged, or of another model or optimiser, or of other classes
         """
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise ValueError(f"expected a folder of checkpoints, found the file {folder}")
-        epochs = self._session.resume(os.fspath(folder))
-        if epochs is not None:
-            self._epoch = epochs
-        return epochs is not None
+        place = self._session.resume(os.fspath(folder), self._classes.names)
+        if place is None:
+            return False
+        self._classes.learn(place.classes, "the checkpoint")
+        self._epoch = place.epochs
+        self._factor = place.rate_scale
+        if place.base_rate is not None and self._optimizer.is_object:
+            self._optimizer.rate = place.base_rate
+        return True
 
     # Inside
 
@@ -572,6 +600,24 @@ class Trainer:
                     "data: expected inputs and targets as two arguments, fit(x, y), or batches of "
                     "both; found tensors only"
                 )
+
+    def _look_at_loader(self, loader: Any) -> None:
+        """What it tells of its batches before the first one."""
+        self._classes.learn(classes_of(loader), "the data set of the loader")
+        if not isinstance(loader, torch.utils.data.DataLoader) or not loader.batch_size:
+            return
+        if loader.drop_last or isinstance(loader.dataset, torch.utils.data.IterableDataset):
+            return
+        rest = len(loader.sampler) % loader.batch_size if hasattr(loader.sampler, "__len__") else 0
+        if rest == 0 or self._delays():
+            return
+        try:
+            self._session.check_step(rest)
+        except _core.PenstockError as error:
+            raise _core.PenstockError(
+                f"the last batch of the loader would have {rest} of {len(loader.sampler)} samples, "
+                f"and {error}; drop_last=True of the DataLoader leaves it out"
+            ) from None
 
     def _export(self, module: torch.nn.Module, example: Example, path: Path) -> PathLike:
         """Of a job, rank 0's module: the weights of the others are others."""
@@ -621,7 +667,7 @@ class Trainer:
         self._in_epoch = True
         try:
             results = self._session.train(
-                data, self._epoch, size, shuffle, self._seed, on_step, rates
+                data, self._epoch, size, shuffle, on_step, rates
             )
         finally:
             self._in_epoch = False

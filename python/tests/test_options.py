@@ -12,8 +12,9 @@ from torch import nn
 import penstock
 from penstock import _core
 
-#: What the Trainer has beside the rows: the model, what torch.optim calls otherwise, the bar.
-OWN = {"self", "model", "example", "betas", "eps", "progress"}
+#: What the Trainer has beside the rows: the model, what torch.optim calls otherwise, names of
+#: classes, the bar.
+OWN = {"self", "model", "example", "betas", "eps", "classes", "progress"}
 
 
 class Options(unittest.TestCase):

@@ -429,7 +429,7 @@ class TrainerTest(unittest.TestCase):
             for parts, found in ((12, 2), (1, 24)):
                 with self.assertRaisesRegex(
                         penstock.PenstockError,
-                        f"{found} sample.s. in a micro-batch; the program was exported for 6 to"):
+                        f"micro-batch of {found} samples: the program was exported for 6 to"):
                     quick(path, None, strategy="1f1b-flush", micro_batches=parts)
             trainer = quick(path, None, strategy="1f1b-flush", micro_batches=3)
             self.assertGreater(trainer.step(x[:24], y[:24])["loss"], 0)

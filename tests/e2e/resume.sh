@@ -83,6 +83,29 @@ done
 grep -q "warning: --seed 4 has no effect: the run goes on with the checkpoint's seed, 3" err ||
   fail "another seed: $(cat err)"
 
+# A schedule keeps the length of the run that began it, and says so; --schedule-steps is another.
+rates() { grep -o '"learning_rate":[^,}]*' length.json | cut -d: -f2 | paste -sd' '; }
+linear="${steps/constant/linear} --strategy serial --epochs 2 --lr 0.5 --checkpoint length"
+linear+=" --history length.json"
+run 0 train $linear --steps 4
+[ "$(rates)" = "0.5 0.375 0.25 0.125" ] || fail "a linear schedule of 4 steps: $(rates)"
+run 0 train $linear --steps 6 --resume
+grep -q 'falls to zero at step 4, .*ends at step 6: --schedule-steps 6 would' err ||
+  fail "a schedule that has ended: $(cat err)"
+changes && fail "only the end has changed"
+[ "$(rates)" = "0.5 0.375 0.25 0.125 0.0 0.0" ] || fail "a schedule that has ended: $(rates)"
+run 0 train $linear --steps 8 --schedule-steps 16 --resume
+changes | grep -qF -- ': --schedule-steps 16 (was 4)' || fail "another schedule: $(cat err)"
+case $(rates) in *" 0.0 0.0 0.3125 0.28125") ;; *) fail "a longer schedule: $(rates)" ;; esac
+
+# Batch normalisation cannot train on one sample: said before the start.
+norm="--model resnet18 --input 3x32x32 --data synthetic --epochs 1"
+refused "a step of 1 sample in 1 micro-batch: layer '" train $norm --train-samples 4 --batch-size 1
+refused "the last step of an epoch would have 1 of 9 training samples" \
+  train $norm --train-samples 9 --batch-size 8 --checkpoint never
+grep -qF -- '(--drop-last)' err || fail "advice: $(cat err)"
+[ ! -e never ] || fail "a run that was refused has a folder"
+
 # A signal ends the run after the mini-batches under way, with a checkpoint that can be resumed.
 # Another run may not use its folder. Under nohup SIGHUP is ignored.
 hangup=HUP

@@ -273,6 +273,7 @@ TEST(ImageFolder, SixteenBitsThatHoldTwelveAreRefused) {
   EXPECT_EQ(source.next(frame, soon()), Next::Ended);
   EXPECT_THAT(warnings.text(), HasSubstr("its 16 bits hold values up to 4095, of which 16 shades "
                                          "would be left"));
+  EXPECT_THAT(warnings.text(), HasSubstr("multiply them by 16, so that 12 bits fill 16"));
 }
 
 TEST(ImageDecoder, TurnsAnImageAsItsCameraWasHeldOnlyIfAsked) {

@@ -1,14 +1,18 @@
 // From a request to a stream that is ready to begin, as a program that uses the library does.
 #include "penstock/job/stream/prepare_stream.h"
 
+#include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "penstock/frames/open_source.h"
+#include "penstock/job/stream/stream_weights.h"
+#include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 
@@ -85,6 +89,49 @@ TEST(PrepareStream, ATaskThatNeedsLabelsIsRefusedWithoutThem) {
   const auto source =
       frames::open_source("-", {.width = 16, .height = 12, .pixel = frames::PixelFormat::Rgb24});
   EXPECT_THROW(stream_subject(request, *source), ConfigError);
+}
+
+/// Weights of the model after so many frames, as a stream has them.
+stream::StreamState state_of(const model::Model& model, const model::Optimizer& optimizer,
+                             const plan::Plan& plan, int64_t steps) {
+  stream::StreamState state{.steps = steps, .plan = plan};
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    runtime::LayerSnapshot layer;
+    layer.weights = model.initial_weights(LayerId{l}, /*seed=*/1);
+    layer.buffers = model.initial_buffers(LayerId{l});
+    for (size_t s = 0; s < optimizer.state_names().size(); ++s) {
+      model::Tensors& tensors = layer.optimizer_state.emplace_back();
+      for (const at::Tensor& weight : layer.weights) tensors.push_back(at::zeros_like(weight));
+    }
+    state.layers.push_back(std::move(layer));
+  }
+  return state;
+}
+
+TEST(StreamWeights, KeepTheNamesOfTheClassesThatTheyCameWith) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "penstock-stream-classes";
+  std::filesystem::remove_all(folder);
+  options::StreamRequest request = stream_request();
+  request.run.checkpoint = folder.string();
+  const StreamSubject subject = stream_subject(request, *scene());
+  const auto optimizer = model::make_optimizer(request.optimizer);
+  const plan::Plan plan = prepare_stream(request, subject, {})->plan;
+  StreamWeights(request, subject.model).save(state_of(subject.model, *optimizer, plan, 1));
+  train::Checkpoint trained = train::load_checkpoint(folder, subject.model);
+  EXPECT_TRUE(trained.classes.empty());
+  trained.classes = {"sky", "road", "car"};
+  trained.step = 2;
+  train::save_checkpoint(folder, subject.model, trained);
+  request.run.resume = true;
+  StreamWeights weights(request, subject.model);
+  ASSERT_EQ(weights.load({})->steps, 2);
+  weights.save(state_of(subject.model, *optimizer, plan, 3));
+  EXPECT_EQ(weights.failure(), "");
+  const train::CheckpointPosition saved = train::newest_position(folder, subject.model);
+  EXPECT_EQ(saved.step, 3);
+  EXPECT_EQ(saved.classes, trained.classes);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <numeric>
 #include <vector>
 
+#include "penstock/model/batch_limits.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/units.h"
 
@@ -30,16 +30,13 @@ int64_t output_bytes(const model::Model& model, LayerId layer) {
 void check_norms(const model::Model& model, const frames::FrameSize& size) {
   const graph::ModelGraph& graph = model.graph();
   for (int l = 0; l < graph.num_layers(); ++l) {
-    const graph::LayerNode& layer = graph.layer(LayerId{l});
-    if (layer.kind != "batch_norm2d") continue;
-    const model::Shape& shape = model.output_shapes(LayerId{l}).front();  // [channels, ...]
-    const bool is_one =
-        std::all_of(shape.begin() + 1, shape.end(), [](int64_t n) { return n == 1; });
-    if (!is_one) continue;
+    const LayerId id{l};
+    const auto* const limits = dynamic_cast<const model::LimitsBatches*>(&model.layer(id));
+    if (limits == nullptr || limits->why_not(1, model.output_shapes(id)).empty()) continue;
     throw ConfigError(fmt::format(
         "--size: of a frame of {} one number per channel is left in layer '{}' of '{}', and batch "
         "normalisation needs more: take larger frames",
-        to_string(size), layer.name, model.name()));
+        to_string(size), graph.layer(id).name, model.name()));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <utility>
 
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
@@ -43,7 +44,7 @@ StreamWeights::StreamWeights(const options::StreamRequest& request, const model:
   lock_.emplace(folder_);
 }
 
-std::optional<stream::StreamState> StreamWeights::load(const Listener& listener) const {
+std::optional<stream::StreamState> StreamWeights::load(const Listener& listener) {
   if (!request_.run.resume) return std::nullopt;
   if (!train::has_checkpoint(request_.run.checkpoint)) {
     listener.tell(
@@ -51,6 +52,7 @@ std::optional<stream::StreamState> StreamWeights::load(const Listener& listener)
     return std::nullopt;
   }
   const train::Checkpoint checkpoint = train::load_checkpoint(request_.run.checkpoint, model_);
+  classes_ = checkpoint.classes;
   stream::StreamState state{.steps = checkpoint.step, .next_frame = next_frame_of(checkpoint)};
   for (const train::LayerState& layer : checkpoint.layers)
     state.layers.push_back(
@@ -61,14 +63,16 @@ std::optional<stream::StreamState> StreamWeights::load(const Listener& listener)
 
 std::string StreamWeights::save(const stream::StreamState& state) {
   if (folder_.empty()) return {};
+  std::string plan = plan::to_json(state.plan);
   train::Checkpoint checkpoint{{.model = model_.name(),
                                 .step = state.steps,
                                 .seed = request_.run.seed,
                                 .mini_batch_size = 1,
                                 .optimizer = std::string(to_string(request_.optimizer.kind)),
-                                .settings = {{kNextFrame, fmt::to_string(state.next_frame)}}},
+                                .settings = {{kNextFrame, fmt::to_string(state.next_frame)}},
+                                .classes = classes_},
                                {},
-                               plan::to_json(state.plan)};
+                               std::move(plan)};
   for (const runtime::LayerSnapshot& layer : state.layers)
     checkpoint.layers.push_back(train::to_state(layer, *optimizer_));
   try {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "penstock/job/listener.h"
 #include "penstock/model/model.h"
@@ -22,7 +23,7 @@ class StreamWeights {
   StreamWeights(const options::StreamRequest& request, const model::Model& model);
 
   /// The newest weights, if they are wanted and there are any; tells which. Throws CheckpointError.
-  std::optional<stream::StreamState> load(const Listener& listener) const;
+  std::optional<stream::StreamState> load(const Listener& listener);
 
   /// Returns a line that says what was saved, or why not; empty where no folder is given. A disk
   /// may be full for a while: the next time it is tried again.
@@ -37,6 +38,7 @@ class StreamWeights {
   std::string folder_;  ///< empty: nothing is saved
   std::optional<train::RunLock> lock_;
   std::string failure_;
+  std::vector<std::string> classes_;  ///< names that the weights came with
 };
 
 }  // namespace penstock::job

@@ -1,6 +1,7 @@
 #include <ATen/ops/batch_norm.h>
 #include <fmt/format.h>
 
+#include "penstock/model/batch_limits.h"
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
@@ -12,7 +13,7 @@ namespace penstock::model::detail {
 namespace {
 
 /// weight, bias [channels]; buffers running_mean, running_var [channels], updated in training.
-class BatchNorm2d final : public BuiltinLayer, public KeepsFloat32 {
+class BatchNorm2d final : public BuiltinLayer, public KeepsFloat32, public LimitsBatches {
  public:
   BatchNorm2d(int64_t channels, BatchNormOptions options)
       : channels_(channels), options_(std::move(options)) {}
@@ -32,6 +33,10 @@ class BatchNorm2d final : public BuiltinLayer, public KeepsFloat32 {
       throw ConfigError(
           fmt::format("expected {} channels, found shape {}", channels_, shape_text(in)));
     return {in};
+  }
+
+  std::string why_not(int64_t samples, const std::vector<Shape>& outputs) const override {
+    return batch_numbers(outputs, samples) > channels_ ? "" : kOneNumberPerChannel;
   }
 
   /// The input's gradient needs the sums that are the weights' gradients.
@@ -58,8 +63,7 @@ class BatchNorm2d final : public BuiltinLayer, public KeepsFloat32 {
     // forever.
     if (context.training && x.numel() <= channels_) {
       throw RuntimeError(
-          "batch normalisation in training needs more than one value per channel; use a larger "
-          "(micro-)batch or input");
+          fmt::format("{}; use a larger (micro-)batch or input", kOneNumberPerChannel));
     }
     return {at::batch_norm(x, weights[0], weights[1], buffers[0], buffers[1], context.training,
                            options_.momentum, options_.epsilon,

@@ -17,6 +17,7 @@
 //      "layers": [{"name", "kind", "optimizer_states", "file": {"name", "bytes", "crc32"}}, ...],
 //      "state_dict": {"name", "bytes", "crc32"}, "plan": {the same}, "plan_request": ...,
 //      "settings": {"--lr": "0.05", ...}, "classes": ["cat", "dog"],
+//      "learning_rate": {"schedule_steps": 9380, "scale": 0.1},
 //      "crc32": of all that comes before it}
 //
 // Writing: everything goes to DIR/.tmp-..., is flushed to disk and renamed; then `latest` is

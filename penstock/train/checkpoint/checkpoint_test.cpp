@@ -82,6 +82,7 @@ void expect_same(const Checkpoint& a, const Checkpoint& b) {
   EXPECT_EQ(a.optimizer, b.optimizer);
   EXPECT_EQ(a.settings, b.settings);
   EXPECT_EQ(a.classes, b.classes);
+  EXPECT_EQ(a.rate, b.rate);
   ASSERT_EQ(a.layers.size(), b.layers.size());
   for (size_t i = 0; i < a.layers.size(); ++i) {
     EXPECT_TRUE(same(a.layers[i].weights, b.layers[i].weights)) << i;
@@ -359,6 +360,17 @@ TEST(Checkpoint, KeepsTheOptionsOfTheTraining) {
   EXPECT_EQ(newest_position(folder.path(), model).settings, saved.settings);
   forge_manifest(path / "manifest.json", "\"0.05\"", "0.05");
   EXPECT_THAT(load_refusal(folder.path()), HasSubstr("settings"));
+}
+
+TEST(Checkpoint, KeepsWhatTheLearningRatesDependOn) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  Checkpoint saved = make_checkpoint(model, 3);
+  saved.rate = {.schedule_steps = 17, .scale = 0.1, .base = 1.0 / 3};
+  const fs::path path = save_checkpoint(folder.path(), model, saved);
+  expect_same(load_checkpoint(folder.path(), model), saved);  // to the last bit
+  forge_manifest(path / "manifest.json", "\"scale\": 0.1", "\"scale\": -1");
+  EXPECT_THAT(load_refusal(folder.path()), HasSubstr("learning_rate"));
 }
 
 TEST(Checkpoint, KeepsTheNamesOfItsClassesInTheirOrder) {

@@ -77,6 +77,27 @@ runtime::LossScaleState parse_loss_scale(const JsonReader& entry) {
           .skipped = entry.at("skipped").integer(0, kMostSteps)};
 }
 
+SavedRate parse_rate(const JsonReader& entry) {
+  const auto positive = [](const JsonReader& number) {
+    const double value = number.number();
+    if (value < 0) number.fail(fmt::format("expected a number of at least 0, found {}", value));
+    return value;
+  };
+  SavedRate rate;
+  if (const auto steps = entry.find("schedule_steps"))
+    rate.schedule_steps = steps->integer(0, kMostSteps);
+  if (const auto scale = entry.find("scale")) rate.scale = positive(*scale);
+  if (const auto base = entry.find("base")) rate.base = positive(*base);
+  return rate;
+}
+
+Json rate_json(const SavedRate& rate) {
+  Json entry = {{"scale", rate.scale}};
+  if (rate.schedule_steps > 0) entry["schedule_steps"] = rate.schedule_steps;
+  if (rate.base) entry["base"] = *rate.base;
+  return entry;
+}
+
 CheckpointPosition parse_position(const JsonReader& root) {
   CheckpointPosition position;
   position.model = root.at("model").text();
@@ -94,6 +115,7 @@ CheckpointPosition parse_position(const JsonReader& root) {
     for (const JsonReader& name : classes->elements(kMostClasses))
       position.classes.push_back(name.text());
   }
+  if (const auto rate = root.find("learning_rate")) position.rate = parse_rate(*rate);
   if (const auto scale = root.find("loss_scale")) position.loss_scale = parse_loss_scale(*scale);
   if (position.next_mini_batch > 0) {
     const int64_t mini_batches = position.mini_batch_size > 0
@@ -151,6 +173,7 @@ std::string manifest_text(const Manifest& manifest) {
   if (!position.plan_request.empty()) document["plan_request"] = position.plan_request;
   if (!position.settings.empty()) document["settings"] = position.settings;
   if (!position.classes.empty()) document["classes"] = position.classes;
+  if (position.rate != SavedRate{}) document["learning_rate"] = rate_json(position.rate);
   if (position.loss_scale) {
     document["loss_scale"] = {{"scale", static_cast<int64_t>(position.loss_scale->scale)},
                               {"good_steps", position.loss_scale->good_steps},

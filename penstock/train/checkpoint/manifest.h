@@ -13,6 +13,15 @@
 
 namespace penstock::train {
 
+/// What the learning rates of later steps depend on beside the options.
+struct SavedRate {
+  int64_t schedule_steps = 0;  ///< length of a schedule that has an end; 0: not known
+  double scale = 1;            ///< the rates of the schedule are multiplied by this
+  std::optional<double> base = std::nullopt;  ///< set by the program, instead of the options'
+
+  bool operator==(const SavedRate&) const = default;
+};
+
 /// The point of the training at which a checkpoint was saved.
 struct CheckpointPosition {
   std::string model;            ///< Model::name()
@@ -32,6 +41,7 @@ struct CheckpointPosition {
   std::map<std::string, std::string> settings = {};
   /// The names of the classes 0, 1, ... that the weights have learned; empty: not known.
   std::vector<std::string> classes = {};
+  SavedRate rate = {};
   /// Of a training in float16.
   std::optional<runtime::LossScaleState> loss_scale = std::nullopt;
 

@@ -1,5 +1,6 @@
 // The functions of penstock-opencv.so.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -110,11 +111,14 @@ void to_bytes(cv::Mat& raw) {
   double most = 0;
   cv::minMaxLoc(raw.reshape(1), nullptr, &most);
   if (most > 0 && most < kFewShades) {
+    const int bits = std::bit_width(static_cast<unsigned>(most));
     throw cv::Exception(
         0,
-        cv::format("its 16 bits hold values up to %d, of which %d shades would be left: scale it "
-                   "to all 16 bits, or to 8",
-                   static_cast<int>(most), static_cast<int>(most) / 256 + 1),
+        cv::format("its 16 bits hold values up to %d, of which %d shades would be left (and Pillow "
+                   "makes white of all above 255): multiply them by %d, so that %d bits fill 16, "
+                   "or store 8",
+                   static_cast<int>(most), static_cast<int>(most) / 256 + 1, 1 << (16 - bits),
+                   bits),
         "", "", 0);
   }
   raw.convertTo(raw, CV_8U, 1.0 / 257);
