@@ -5,9 +5,10 @@
 
 Needs a build with benchmarks (-DPENSTOCK_BUILD_BENCHMARKS=ON) and OpenCV, and a Python with
 torchvision and Pillow. Both sides give shuffled batches of normalised float32 images. Programs take
-turns, and ratios are taken within a round. Prints the time to the first batch, the samples per
-second of the first epoch (from the program's start on, without the import of torch) and of the
-second: median (lowest..highest) of both sides, and of the ratio, above 1 where Penstock is faster.
+turns, and ratios are taken within a round. Prints the time to the first batch and the samples per
+second of the first two epochs: median (lowest..highest) of both sides, and of the ratio, above 1
+where Penstock is faster. The time begins when libtorch or torch is loaded, and OpenCV or
+torchvision is not.
 """
 import argparse
 import pathlib
@@ -36,11 +37,12 @@ def make_images(folder, count, side):
 
 def read_with_torchvision(folder, side, threads):
     import torch
+
+    torch.set_num_threads(1)
+    begin = time.perf_counter()  # what reads images is loaded within the time, on both sides
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
-    torch.set_num_threads(1)
-    begin = time.perf_counter()
     data = ImageFolder(folder, transforms.Compose([
         transforms.Resize(side), transforms.CenterCrop(side), transforms.ToTensor(),
         transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
