@@ -173,6 +173,9 @@ class ProgramModel {
     return names;
   }
 
+  bool returns_loss() const { return model_.returns_loss(); }
+  std::string note() const { return imported::note_of(model_); }
+
   bool mixes_samples() const {
     std::atomic<bool> unused{false};
     return interruptibly(unused, [&] { return model::mixes_samples(model_); });
@@ -440,6 +443,8 @@ PYBIND11_MODULE(_core, m) {
       .def("inputs", &ProgramModel::inputs)
       .def("layers", &ProgramModel::layers)
       .def("mixes_samples", &ProgramModel::mixes_samples)
+      .def("returns_loss", &ProgramModel::returns_loss)
+      .def("note", &ProgramModel::note)
       .def("plan", &ProgramModel::plan);
   py::class_<PythonSession>(m, "Session")
       .def(py::init<std::shared_ptr<ProgramModel>, const std::string&, py::dict,

@@ -162,6 +162,7 @@ std::vector<Row> rows() {
           return r.run.clip_norm > 0 ? fmt::to_string(r.run.clip_norm) : "none";
         }},
        {.name = "--gradient-groups",
+        .keyword = "gradient_groups",
         .changes = Changes::Plan,
         .slot = at<&R::run, &RunRequest::gradient_groups>,
         .help = "flush: sum gradients in this many groups of micro-batches, a multiple of every "

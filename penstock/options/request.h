@@ -73,6 +73,7 @@ struct PlanSection {
   std::optional<FloatType> gradient_precision;  ///< nothing: the file's, or float32, here and below
   std::optional<Precision> precision;
   bool shard_optimizer = false;
+  bool straight = false;  ///< one worker per stage
 };
 
 struct RunRequest {
