@@ -108,7 +108,7 @@ std::vector<Row> rows() {
         .keyword = "lr",
         .changes = Changes::Learning,
         .slot = at<&R::rates, &LearningRateSpec::base>,
-        .help = "Learning rate"},
+        .help = fmt::format("Learning rate; {} with --data {}", kMadeDataRate, kMadeData)},
        {.name = "--momentum",
         .keyword = "momentum",
         .changes = Changes::Learning,
