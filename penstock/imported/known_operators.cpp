@@ -83,19 +83,8 @@ bool is_unseeded(const exported::Node& node) {
 }
 
 bool lacks_derivative(std::string_view target) {
-  constexpr std::string_view kAten = "torch.ops.aten.";
-  if (TORCH_VERSION_MAJOR >= 2 || !target.starts_with(kAten)) return false;
-  target.remove_prefix(kAten.size());
-  const std::string_view name = target.substr(0, target.find('.'));
-  static constexpr std::array kCopiedViews = {
-      "_conj_copy",      "_neg_view_copy", "_reshape_copy",        "alias_copy",
-      "as_strided_copy", "diagonal_copy",  "expand_copy",          "permute_copy",
-      "select_copy",     "slice_copy",     "split_copy",           "split_with_sizes_copy",
-      "squeeze_copy",    "t_copy",         "transpose_copy",       "unbind_copy",
-      "unfold_copy",     "unsqueeze_copy", "view_as_complex_copy", "view_as_real_copy",
-      "view_copy"};
-  return name.starts_with("_foreach_") ||
-         std::find(kCopiedViews.begin(), kCopiedViews.end(), name) != kCopiedViews.end();
+  // Of those that are not written out: operators on lists of tensors.
+  return TORCH_VERSION_MAJOR < 2 && target.starts_with("torch.ops.aten._foreach_");
 }
 
 bool keeps_numbers(std::string_view target) {

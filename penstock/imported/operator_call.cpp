@@ -105,7 +105,7 @@ void OperatorCall::choose_kind(const exported::Node& node) {
   } else if (is_recurrent_with_dropout(node)) {
     kind_ = Kind::Recurrent;
   } else if (TORCH_VERSION_MAJOR < 2 && written_out(target) != nullptr) {
-    kind_ = Kind::WrittenOut;
+    kind_ = Kind::Written;
     written_ = written_out(target);
   }
 }
@@ -274,7 +274,7 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
       handle_->callBoxed(stack);
     return;
   }
-  if (kind_ == Kind::WrittenOut) {
+  if (kind_ == Kind::Written) {
     stack = written_(stack);
     return;
   }

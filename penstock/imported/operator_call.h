@@ -51,7 +51,7 @@ class OperatorCall {
     Gelu,
     Linear,
     Recurrent,
-    WrittenOut
+    Written
   };
   struct TensorPlace {
     size_t argument;
