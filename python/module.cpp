@@ -175,6 +175,9 @@ class ProgramModel {
     return names;
   }
 
+  bool returns_loss() const { return model_.returns_loss(); }
+  std::string note() const { return imported::note_of(model_); }
+
   bool mixes_samples() const {
     std::atomic<bool> unused{false};
     return interruptibly(unused, [&] { return model::mixes_samples(model_); });
@@ -447,6 +450,8 @@ PYBIND11_MODULE(_core, m) {
       .def("inputs", &ProgramModel::inputs)
       .def("layers", &ProgramModel::layers)
       .def("mixes_samples", &ProgramModel::mixes_samples)
+      .def("returns_loss", &ProgramModel::returns_loss)
+      .def("note", &ProgramModel::note)
       .def("plan", &ProgramModel::plan);
   py::class_<train::Place>(m, "Place")
       .def(py::init<>())

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "penstock/imported/known_operators.h"
+#include "penstock/imported/program_layer.h"
 #include "penstock/imported/program_layers.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/imported/trainable_program.h"
@@ -19,29 +21,34 @@ namespace {
 
 /// Per input of whole numbers that looks up rows of a table: the rows of the smallest one.
 std::map<std::string, int64_t> table_rows(const TrainableProgram& p) {
-  std::map<std::string, std::set<std::string>> made_of;  // of which inputs
-  for (const std::string& name : p.origins.whole) made_of[name] = {name};
+  std::map<std::string, std::set<std::string>> made_of;  // by alias set: of which inputs
+  const auto root = [&](const std::string& name) { return p.aliases->root(name); };
+  for (const std::string& name : p.origins.whole) made_of[root(name)] = {name};
   std::map<std::string, int64_t> rows;
   for (size_t s = 0; s < p.facts.size(); ++s) {
     const StepFacts& facts = p.facts[s];
     if (short_target(p.program.steps[s].node.target) == "embedding" && facts.reads.size() == 2) {
       const exported::TensorMeta& table = p.meta_of(facts.reads[0]);
       if (table.sizes.empty()) continue;
-      for (const std::string& input : made_of[facts.reads[1]]) {
+      for (const std::string& input : made_of[root(facts.reads[1])]) {
         const auto [place, is_new] = rows.emplace(input, table.sizes.front().value);
         if (!is_new) place->second = std::min(place->second, table.sizes.front().value);
       }
       continue;
     }
-    // Whole numbers made of whole numbers: shifted, masked, reshaped.
+    // The same numbers in other places; computed ones have other bounds.
+    if (!facts.is_view && !keeps_numbers(p.program.steps[s].node.target)) {
+      for (const std::string& name : facts.mutated) made_of.erase(root(name));
+      continue;
+    }
     std::set<std::string> from;
     for (const std::string& read : facts.reads) {
-      const auto found = made_of.find(read);
+      const auto found = made_of.find(root(read));
       if (found != made_of.end()) from.insert(found->second.begin(), found->second.end());
     }
     for (const std::string& output : facts.outputs) {
       if (!output.empty() && !from.empty() && is_whole(p.meta_of(output).type))
-        made_of[output] = from;
+        made_of[root(output)] = from;
     }
   }
   return rows;
@@ -99,6 +106,11 @@ model::Model import_model(const std::string& path) {
   model.set_inputs(input_specs(*program, model));
   if (program->returns_loss) model.set_returns_loss();
   return model;
+}
+
+std::string note_of(const model::Model& model) {
+  const auto* layer = dynamic_cast<const ProgramLayer*>(&model.layer(LayerId{0}));
+  return layer == nullptr ? std::string() : layer->note();
 }
 
 bool is_program_file(const std::string& name) { return name.ends_with(".pt2"); }

@@ -19,6 +19,10 @@ namespace penstock::imported {
 /// read again when weights are made, and must not change meanwhile.
 model::Model import_model(const std::string& path);
 
+/// What a user should know of a model of import_model(): why most of it is one layer, which sizes
+/// are fixed. Empty: nothing.
+std::string note_of(const model::Model& model);
+
 /// Whether a --model names a file: it ends in ".pt2".
 bool is_program_file(const std::string& name);
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
+#include <torch/version.h>
 
 #include <unistd.h>
 #include <cmath>
@@ -17,6 +18,9 @@
 #include <map>
 #include <sstream>
 
+#include "penstock/imported/known_operators.h"
+#include "penstock/imported/special_operators.h"
+#include "penstock/model/counts_targets.h"
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/train/checkpoint/safetensors.h"
 #include "penstock/util/error.h"
@@ -112,7 +116,7 @@ void expect_close(const at::Tensor& found, const at::Tensor& expected, const std
 class Imported : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Models, Imported,
-                         testing::Values("cnn", "branches", "transformer", "tokens"),
+                         testing::Values("cnn", "branches", "transformer", "tokens", "extremes"),
                          [](const auto& info) { return info.param; });
 
 /// `path` without its ending: .pt2 beside .safetensors, as make_fixtures.py writes them.
@@ -217,6 +221,57 @@ TEST(ImportModel, AProgramMayReturnItsLoss) {
   EXPECT_EQ(output.sizes(), at::IntArrayRef({3}));
   EXPECT_EQ(output[0].item<float>(), output[2].item<float>());
   EXPECT_NEAR(output[0].item<float>(), std::log(16), 2);
+}
+
+TEST(ImportModel, TheTargetsOfItsLossAreCounted) {
+  const Model model = import_model(fixture("ownloss.pt2"));
+  const model::TargetCount count = model::target_count(model);
+  ASSERT_TRUE(count);
+  const at::Tensor ids = at::arange(24, at::kLong).view({3, 8}).remainder(16);
+  at::Tensor labels = ids.clone();
+  // The program compares each place with the next label: the first one of a sample is not read.
+  EXPECT_EQ(count({ids, labels}), 21);
+  labels[0].slice(0, 0, 3).fill_(-100);
+  labels[1].fill_(-100);
+  EXPECT_EQ(count({ids, labels}), 5 + 7);
+  EXPECT_EQ(count({ids.slice(0, 1, 2), labels.slice(0, 1, 2)}), 0);
+  EXPECT_FALSE(model::target_count(import_model(fixture("tokens.pt2"))));
+}
+
+/// libtorch 2 has derivatives of these: they are what is written out for 1.13.
+TEST(ImportModel, WhatIsWrittenOutIsTheOperator) {
+  if (TORCH_VERSION_MAJOR < 2) GTEST_SKIP() << "this libtorch has no derivatives of them";
+  const auto expect_same = [](const std::string& name, std::vector<c10::IValue> arguments) {
+    SCOPED_TRACE(name);
+    const std::string target = "torch.ops.aten." + name + ".default";
+    const auto run = [&](const auto& call) {
+      const at::Tensor self = at::arange(48, at::kFloat).sin().view({2, 4, 6}).requires_grad_();
+      arguments[0] = self;
+      std::vector<c10::IValue> results = call(arguments);
+      at::Tensor sum = at::zeros({});
+      for (const c10::IValue& result : results)
+        sum = sum +
+              (result.toTensor() * at::arange(result.toTensor().numel()).view_as(result.toTensor()))
+                  .sum();
+      sum.backward();
+      results.emplace_back(self.grad());
+      return results;
+    };
+    const auto expected = run([&](std::vector<c10::IValue> stack) {
+      find_operator(target)->callBoxed(stack);
+      return stack;
+    });
+    const auto found = run([&](const auto& stack) { return written_out(target)(stack); });
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i)
+      EXPECT_TRUE(found[i].toTensor().equal(expected[i].toTensor())) << i;
+  };
+  const int64_t one = 1;
+  expect_same("aminmax", {{}, one, false});
+  expect_same("aminmax", {{}, {}, true});
+  expect_same("channel_shuffle", {{}, int64_t{2}});
+  expect_same("narrow_copy", {{}, one, one, int64_t{3}});
+  EXPECT_EQ(written_out("torch.ops.aten.amin.default"), nullptr);
 }
 
 TEST(ImportModel, LayersAreNamedAfterModules) {

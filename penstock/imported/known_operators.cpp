@@ -1,10 +1,12 @@
 #include "penstock/imported/known_operators.h"
 
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <variant>
 
 namespace penstock::imported {
@@ -22,6 +24,15 @@ std::optional<c10::OperatorName> operator_name(std::string_view target) {
   return c10::OperatorName(
       fmt::format("{}::{}", target.substr(0, first), target.substr(first + 1, last - first - 1)),
       overload == "default" ? "" : std::string(overload));
+}
+
+/// A constant truth value of that name, or without names at that place.
+std::optional<bool> flag(const exported::Node& node, std::string_view name, size_t position) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].name != name && !(node.inputs[i].name.empty() && i == position)) continue;
+    if (const auto* value = std::get_if<bool>(&node.inputs[i].value)) return *value;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -50,13 +61,41 @@ bool is_forbidden(std::string_view target) {
   return target.find("_backward.") != std::string_view::npos;
 }
 
-bool is_unseeded(std::string_view target) {
-  for (const std::string_view name :
-       {"alpha_dropout", "alpha_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_",
-        "native_dropout", "randint", "randint_like", "randperm", "rrelu", "rrelu_"}) {
-    if (is(target, name)) return true;
-  }
-  return false;
+bool is_unseeded(const exported::Node& node) {
+  // The place of the argument that says whether it is training; 0: there is none.
+  static constexpr std::array<std::pair<std::string_view, size_t>, 10> kOperators = {
+      {{"alpha_dropout", 2},
+       {"alpha_dropout_", 2},
+       {"feature_alpha_dropout", 2},
+       {"feature_alpha_dropout_", 2},
+       {"native_dropout", 2},
+       {"randint", 0},
+       {"randint_like", 0},
+       {"randperm", 0},
+       {"rrelu", 3},
+       {"rrelu_", 3}}};
+  const auto found = std::find_if(kOperators.begin(), kOperators.end(),
+                                  [&](const auto& one) { return is(node.target, one.first); });
+  if (found == kOperators.end()) return false;
+  if (found->second == 0) return true;
+  const bool is_rrelu = found->first.starts_with("rrelu");
+  return flag(node, is_rrelu ? "training" : "train", found->second).value_or(!is_rrelu);
+}
+
+bool lacks_derivative(std::string_view target) {
+  // Of those that are not written out: operators on lists of tensors.
+  return TORCH_VERSION_MAJOR < 2 && target.starts_with("torch.ops.aten._foreach_");
+}
+
+bool keeps_numbers(std::string_view target) {
+  static constexpr std::array kNames = {"_to_copy", "cat",    "clone",          "constant_pad_nd",
+                                        "copy",     "copy_",  "fill_",          "flip",
+                                        "gather",   "index",  "index_select",   "pad",
+                                        "repeat",   "roll",   "stack",          "take",
+                                        "tile",     "unfold", "select_scatter", "slice_scatter",
+                                        "zero_"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&](std::string_view name) { return is(target, name); });
 }
 
 bool draws_uniform(std::string_view target) {

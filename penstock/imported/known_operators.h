@@ -23,8 +23,13 @@ inline constexpr std::string_view kAttention = "scaled_dot_product_attention";
 /// Operators of which a file from elsewhere must not make use: they open files, or reach memory
 /// beyond their tensors.
 bool is_forbidden(std::string_view target);
-/// Operators that draw numbers without taking a generator, and that have no form of ours.
-bool is_unseeded(std::string_view target);
+/// Whether the node draws numbers without taking a generator, and has no form of ours. In
+/// evaluation mode (training=False) some draw none.
+bool is_unseeded(const exported::Node& node);
+/// Whether the operator has a derivative in PyTorch, but none in this libtorch (Debian's 1.13).
+bool lacks_derivative(std::string_view target);
+/// Whether the results are numbers of the arguments in other places.
+bool keeps_numbers(std::string_view target);
 bool draws_uniform(std::string_view target);
 bool draws_normal(std::string_view target);
 bool is_dropout(std::string_view target);

@@ -12,7 +12,6 @@
 
 #include "penstock/imported/known_operators.h"
 #include "penstock/imported/operator_arguments.h"
-#include "penstock/imported/special_operators.h"
 #include "penstock/model/device/devices.h"
 #include "penstock/model/layers/linear_product.h"
 #include "penstock/model/torch_compat.h"
@@ -105,6 +104,9 @@ void OperatorCall::choose_kind(const exported::Node& node) {
     kind_ = Kind::Normal;
   } else if (is_recurrent_with_dropout(node)) {
     kind_ = Kind::Recurrent;
+  } else if (TORCH_VERSION_MAJOR < 2 && written_out(target) != nullptr) {
+    kind_ = Kind::Written;
+    written_ = written_out(target);
   }
 }
 
@@ -276,6 +278,10 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
       run_recurrent(stack, context);
     else
       handle_->callBoxed(stack);
+    return;
+  }
+  if (kind_ == Kind::Written) {
+    stack = written_(stack);
     return;
   }
   if (kind_ == Kind::Gelu) {

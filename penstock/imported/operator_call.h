@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "penstock/imported/flat_program.h"
+#include "penstock/imported/special_operators.h"
 #include "penstock/imported/symbolic_size.h"
 #include "penstock/model/layer.h"
 
@@ -51,7 +52,8 @@ class OperatorCall {
     BatchNorm,
     Gelu,
     Linear,
-    Recurrent
+    Recurrent,
+    Written
   };
   struct TensorPlace {
     size_t argument;
@@ -88,6 +90,7 @@ class OperatorCall {
   void take_results(const std::vector<c10::IValue>& stack, std::vector<at::Tensor>& values) const;
 
   Kind kind_ = Kind::Plain;
+  WrittenOut written_ = nullptr;
   bool in_place_ = false;
   bool gradient_ = true;
   std::optional<c10::OperatorHandle> handle_;

@@ -35,7 +35,7 @@ void check_batch(int64_t samples, const exported::SymbolRange& range) {
                   samples, why));
 }
 
-/// Undefined for types of which no weight can be, such as complex numbers.
+/// Undefined for types that are not supported.
 at::ScalarType output_type(const std::string& output, const FlatProgram& program) {
   const auto found = program.tensors.find(output);
   try {

@@ -14,6 +14,7 @@
 #include "penstock/imported/operator_call.h"
 #include "penstock/imported/step_work.h"
 #include "penstock/model/batch_limits.h"
+#include "penstock/model/counts_targets.h"
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/layer.h"
@@ -52,12 +53,15 @@ struct LayerParts {
   std::vector<StepWork> work;
   bool weight_gradients_can_wait = true;
   bool is_random = false;
+  model::TargetCount target_count = {};  ///< of the program's own loss, where this layer makes it
+  std::string note = {};                 ///< of the first layer: note_of() the model
 };
 
 /// Immutable; thread-safe.
 class ProgramLayer final : public model::Layer,
                            public model::ComputesInFloat32,
                            public model::LimitsBatches,
+                           public model::CountsTargets,
                            public model::KnownCode {
  public:
   ProgramLayer(LayerParts parts, const FlatProgram& program);
@@ -74,6 +78,8 @@ class ProgramLayer final : public model::Layer,
   std::string why_not(int64_t samples, const std::vector<model::Shape>& outputs) const override;
   bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
   bool is_random() const override { return parts_.is_random; }
+  model::TargetCount target_count() const override { return parts_.target_count; }
+  const std::string& note() const { return parts_.note; }
   std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override;
   profile::LayerWork work(const std::vector<model::Shape>& inputs,
                           const std::vector<model::Shape>& outputs, int64_t batch) const override;

@@ -1,6 +1,7 @@
 #include "penstock/imported/program_layers.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "penstock/imported/own_targets.h"
 #include "penstock/imported/program_layer.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/error.h"
@@ -140,13 +142,7 @@ class LayerMaker {
     std::vector<size_t> steps(grouping_.main.begin() + static_cast<std::ptrdiff_t>(group.begin),
                               grouping_.main.begin() + static_cast<std::ptrdiff_t>(group.end));
     parts.steps = with_repeated_steps(steps);
-    std::set<std::string> made;
-    for (const size_t s : parts.steps) {
-      for (const std::string& read : p_.facts[s].reads) {
-        if (!made.contains(read)) add_source(read, parts);
-      }
-      made.insert(p_.facts[s].outputs.begin(), p_.facts[s].outputs.end());
-    }
+    add_sources(parts);
     LayerNode node{.name = name, .kind = parts.kind, .inputs = {}, .num_outputs = 0};
     for (const std::string& input : parts.inputs) node.inputs.push_back(values_.at(input));
     const auto first =
@@ -170,6 +166,9 @@ class LayerMaker {
     parts.hints = p_.hints;
     parts.batch_symbol = p_.batch_symbol;
     parts.shares_output = p_.returns_loss && parts.outputs == std::vector<std::string>{p_.output};
+    if (std::find(parts.outputs.begin(), parts.outputs.end(), p_.output) != parts.outputs.end())
+      parts.target_count = target_count();
+    if (g == 0) parts.note = note();
     tie(parts, LayerId{static_cast<int>(g)}, node);
     parts.weight_gradients_can_wait = can_wait(steps);
     parts.is_random =
@@ -180,6 +179,89 @@ class LayerMaker {
     }
     made_.nodes.push_back(std::move(node));
     made_.layers.push_back(std::make_shared<ProgramLayer>(std::move(parts), p_.program));
+  }
+
+  /// note_of() the model.
+  std::string note() const {
+    std::string text;
+    const auto [most, all] = operators_with_weights();
+    if (most > 1 && 2 * most > all && !grouping_.batch_elsewhere.empty()) {
+      text = fmt::format(
+          "{} of {} operators with weights are one layer, which no two workers can share: between "
+          "them the batch is not the first dimension ('{}' is {}). A model with the batch first, "
+          "as [batch, sequence, features], can be cut",
+          most, all, printable(grouping_.batch_elsewhere), sizes_text(grouping_.batch_elsewhere));
+    }
+    for (const std::string& name : p_.inputs) {
+      const std::vector<exported::SymbolicInt>& sizes = p_.meta_of(name).sizes;
+      for (size_t d = 1; d < sizes.size(); ++d) {
+        if (sizes[d].is_number()) continue;
+        text += fmt::format(
+            "{}dimension {} of the input '{}' has any size in the file, and {} in training, that "
+            "of the example",
+            text.empty() ? "" : "; ", d, printable(name), sizes[d].value);
+      }
+    }
+    return text;
+  }
+
+  /// In the layer that has most of them, and in all.
+  std::pair<int, int> operators_with_weights() const {
+    int most = 0;
+    int all = 0;
+    for (const StepGroup& group : grouping_.groups) {
+      int here = 0;
+      for (size_t k = group.begin; k < group.end; ++k) {
+        const std::vector<std::string>& reads = p_.facts[grouping_.main[k]].reads;
+        here += std::any_of(reads.begin(), reads.end(), [&](const std::string& name) {
+          return p_.origins.parameters.contains(name);
+        });
+      }
+      most = std::max(most, here);
+      all += here;
+    }
+    return {most, all};
+  }
+
+  /// "5 x batch x 8".
+  std::string sizes_text(const std::string& name) const {
+    std::string text;
+    for (const exported::SymbolicInt& size : p_.meta_of(name).sizes) {
+      const bool is_batch = SizeExpression(size).multiple_of(p_.batch_symbol) == 1;
+      text += (text.empty() ? "" : " x ") + (is_batch ? "batch" : fmt::to_string(size.value));
+    }
+    return text;
+  }
+
+  /// Of the program's own loss: the steps that make its targets run alone.
+  model::TargetCount target_count() {
+    const auto own = own_targets(p_, grouping_);
+    if (!own) return {};
+    LayerParts parts;
+    parts.kind = "targets";
+    parts.steps = with_repeated_steps({own->loss});
+    std::erase(parts.steps, own->loss);
+    const std::set<std::string> made = add_sources(parts);
+    if (!made.contains(own->name)) add_source(own->name, parts);
+    note_changes(parts);
+    const size_t before = reasons_.size();
+    find_symbols(parts);
+    if (reasons_.size() > before) {  // a size that these inputs do not tell
+      reasons_.resize(before);
+      return {};
+    }
+    parts.outputs = {own->name};
+    std::vector<size_t> places;
+    for (const std::string& input : parts.inputs)
+      places.push_back(static_cast<size_t>(values_.at(input).output));
+    const auto layer = std::make_shared<const ProgramLayer>(std::move(parts), p_.program);
+    return [layer, places, ignored = own->ignored](const model::Tensors& inputs) {
+      const at::NoGradGuard no_grad;
+      model::Tensors read;
+      for (const size_t place : places) read.push_back(inputs.at(place));
+      const at::Tensor targets = layer->forward({}, {}, read, {.training = false}).front();
+      return targets.to(at::kLong).ne(ignored).sum().item<int64_t>();
+    };
   }
 
   /// These steps and the repeated ones that they need, in the program's order: a repeated step may
@@ -211,6 +293,18 @@ class LayerMaker {
     }
     std::sort(result.begin(), result.end());
     return result;
+  }
+
+  /// Of all steps; returns what they make.
+  std::set<std::string> add_sources(LayerParts& parts) {
+    std::set<std::string> made;
+    for (const size_t s : parts.steps) {
+      for (const std::string& read : p_.facts[s].reads) {
+        if (!made.contains(read)) add_source(read, parts);
+      }
+      made.insert(p_.facts[s].outputs.begin(), p_.facts[s].outputs.end());
+    }
+    return made;
   }
 
   void add_source(const std::string& name, LayerParts& parts) {

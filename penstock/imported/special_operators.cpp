@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "penstock/imported/known_operators.h"
 #include "penstock/model/batch_limits.h"
 #include "penstock/util/error.h"
 
@@ -74,6 +75,45 @@ class Gelu : public torch::autograd::Function<Gelu> {
 
 at::Tensor gelu_with_sound_gradient(const at::Tensor& input, const std::string& approximate) {
   return Gelu::apply(input, approximate);
+}
+
+namespace {
+
+using Values = std::vector<c10::IValue>;
+
+/// self, dim, keepdim
+Values smallest_and_largest(const Values& arguments) {
+  const at::Tensor self = arguments[0].toTensor();
+  std::vector<int64_t> dims;
+  if (!arguments[1].isNone()) dims.push_back(arguments[1].toInt());
+  const bool keeps = arguments[2].toBool();
+  return {at::amin(self, dims, keeps), at::amax(self, dims, keeps)};
+}
+
+/// self, groups
+Values shuffled_channels(const Values& arguments) {
+  const at::Tensor self = arguments[0].toTensor();
+  const int64_t groups = arguments[1].toInt();
+  return {self.unflatten(1, std::vector<int64_t>{groups, self.size(1) / groups})
+              .transpose(1, 2)
+              .flatten(1, 2)};
+}
+
+/// self, dim, start, length
+Values narrowed_copy(const Values& arguments) {
+  return {arguments[0]
+              .toTensor()
+              .narrow(arguments[1].toInt(), arguments[2].toInt(), arguments[3].toInt())
+              .clone()};
+}
+
+}  // namespace
+
+WrittenOut written_out(std::string_view target) {
+  if (is(target, "aminmax")) return smallest_and_largest;
+  if (is(target, "channel_shuffle")) return shuffled_channels;
+  if (is(target, "narrow_copy")) return narrowed_copy;
+  return nullptr;
 }
 
 void check_batch_norm(const std::vector<c10::IValue>& arguments) {

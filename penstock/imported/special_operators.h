@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace penstock::imported {
@@ -21,6 +22,10 @@ at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor
 /// In libtorch 1.13 the gradient of its own gelu is garbage where the gradient that comes in has
 /// other strides than the input (oneDNN writes beside it).
 at::Tensor gelu_with_sound_gradient(const at::Tensor& input, const std::string& approximate);
+/// What becomes of an operator's arguments, its results.
+using WrittenOut = std::vector<c10::IValue> (*)(const std::vector<c10::IValue>& arguments);
+/// Operators of which libtorch 1.13 has no derivative, made of others; null: none of them.
+WrittenOut written_out(std::string_view target);
 /// As torch.nn.functional.batch_norm: one number per channel has no variance, and would make the
 /// running one NaN. Throws RuntimeError.
 void check_batch_norm(const std::vector<c10::IValue>& arguments);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "penstock/imported/known_operators.h"
@@ -57,11 +58,17 @@ void add_outputs(StepFacts& facts, const exported::Node& node) {
 
 /// Throws ConfigError saying why an operator cannot be run.
 void refuse_unsupported(const exported::Node& node, bool is_here) {
+  const std::string_view advice = node.target.find("grouped_mm") == std::string::npos
+                                      ? ""
+                                      : "; a mixture of experts can be exported in the form "
+                                        "batched_mm (set_experts_implementation in transformers)";
   if (!is_here) {
-    throw ConfigError(fmt::format("this libtorch has no operator {}", printable(node.target)));
+    throw ConfigError(
+        fmt::format("this libtorch has no operator {}{}", printable(node.target), advice));
   }
   if (node.target.starts_with("torch.ops.") && !node.target.starts_with("torch.ops.aten."))
-    throw ConfigError(fmt::format("{} is none of ATen's operators", printable(node.target)));
+    throw ConfigError(
+        fmt::format("{} is none of ATen's operators{}", printable(node.target), advice));
   if (is_forbidden(node.target))
     throw ConfigError(fmt::format("{} is not allowed in a file", printable(node.target)));
   const bool sorts = std::any_of(node.inputs.begin(), node.inputs.end(), [](const auto& input) {
@@ -69,7 +76,7 @@ void refuse_unsupported(const exported::Node& node, bool is_here) {
   });
   if (is(node.target, "searchsorted") && sorts)
     throw ConfigError("searchsorted with an order of its own (sorter) is not allowed in a file");
-  if (is_unseeded(node.target)) {
+  if (is_unseeded(node)) {
     throw ConfigError(
         fmt::format("{} draws random numbers that cannot be repeated", printable(node.target)));
   }

@@ -95,6 +95,10 @@ class Grouper {
     if (found == program_.tensors.end()) return false;
     const exported::TensorMeta& meta = found->second;
     if (meta.type != exported::ScalarType::Float || meta.sizes.empty()) return false;
+    const bool is_empty = std::any_of(
+        meta.sizes.begin(), meta.sizes.end(),
+        [](const exported::SymbolicInt& size) { return size.is_number() && size.value == 0; });
+    if (is_empty) return false;  // a slice beyond the end, such as cat() takes
     return SizeExpression(meta.sizes.front()).multiple_of(batch_symbol_) == 1;
   }
 
@@ -140,8 +144,23 @@ class Grouper {
     }
     for (const auto& [name, read] : last_read_) {
       const auto made = made_at_.find(name);
-      if (made != made_at_.end() && !may_cross(name)) forbid(made->second, read);
+      if (made == made_at_.end() || may_cross(name)) continue;
+      forbid(made->second, read);
+      if (made->second < read && result_.batch_elsewhere.empty() && has_batch_elsewhere(name))
+        result_.batch_elsewhere = name;
     }
+  }
+
+  bool has_batch_elsewhere(const std::string& name) const {
+    const auto found = program_.tensors.find(name);
+    if (found == program_.tensors.end() || found->second.type != exported::ScalarType::Float)
+      return false;
+    const auto is_batch = [&](const exported::SymbolicInt& size) {
+      return SizeExpression(size).multiple_of(batch_symbol_) == 1;
+    };
+    const std::vector<exported::SymbolicInt>& sizes = found->second.sizes;
+    return sizes.size() > 1 && !is_batch(sizes.front()) &&
+           std::any_of(sizes.begin() + 1, sizes.end(), is_batch);
   }
 
   /// Whether the steps read a value that varies with the samples and make one that others read.

@@ -36,6 +36,8 @@ struct Grouping {
   /// The other steps, without those whose results nobody reads. In order.
   std::vector<size_t> main;
   std::vector<StepGroup> groups;
+  /// A value that would cross, but has the batch in another dimension than the first; empty: none.
+  std::string batch_elsewhere;
 };
 
 /// A boundary is legal where nothing that crosses it is changed in place afterwards, every value

@@ -31,6 +31,10 @@ at::ScalarType torch_type(exported::ScalarType type) {
       return at::kFloat;
     case exported::ScalarType::Double:
       return at::kDouble;
+    case exported::ScalarType::ComplexFloat:
+      return at::kComplexFloat;
+    case exported::ScalarType::ComplexDouble:
+      return at::kComplexDouble;
     case exported::ScalarType::Bool:
       return at::kBool;
     case exported::ScalarType::BFloat16:

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "penstock/exported/program.h"
+#include "penstock/imported/known_operators.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
@@ -53,6 +54,7 @@ class ProgramReader {
     refuse(p_.path, reasons_);
     p_.aliases.emplace(p_.facts);
     find_origins();
+    check_derivatives();
     find_batch();
     find_hints();
     choose_output();
@@ -69,7 +71,7 @@ class ProgramReader {
         case InputRole::Kind::User:
           p_.origins.inputs.insert(tensor->name);
           p_.inputs.push_back(tensor->name);
-          if (is_whole(p_.meta_of(tensor->name).type)) p_.origins.whole.insert(tensor->name);
+          check_input(tensor->name);
           break;
         default:
           p_.role_of[tensor->name] = &role;
@@ -88,6 +90,51 @@ class ProgramReader {
     }
     if (p_.inputs.empty()) reasons_.push_back("it has no inputs");
     check_shared_memory();
+    refuse_other_types();
+  }
+
+  void check_input(const std::string& name) {
+    using exported::ScalarType;
+    const ScalarType type = p_.meta_of(name).type;
+    if (is_whole(type)) {
+      p_.origins.whole.insert(name);
+    } else if (type != ScalarType::Float && type != ScalarType::Double &&
+               type != ScalarType::Half && type != ScalarType::BFloat16) {
+      reasons_.push_back(fmt::format("the input '{}' is {}: expected float32 or whole numbers",
+                                     printable(name), exported::to_string(type)));
+    }
+  }
+
+  /// Once for each type: a model in bfloat16 has hundreds of weights.
+  void refuse_other_types() {
+    for (const auto& [type, names] : other_types_) {
+      const std::string more =
+          names.size() == 1 ? " is" : fmt::format(" and {} more are", names.size() - 1);
+      reasons_.push_back(
+          fmt::format("'{}'{} {}: what training changes has to be float32. Export the module after "
+                      "module.float(); the option precision computes in 16 bits",
+                      printable(names.front()), more, exported::to_string(type)));
+    }
+  }
+
+  /// Steps through which gradients flow, by operators of which this libtorch has none.
+  void check_derivatives() {
+    std::set<std::string> learned = p_.origins.parameters;
+    for (size_t s = 0; s < p_.facts.size(); ++s) {
+      const Step& step = p_.program.steps[s];
+      const StepFacts& facts = p_.facts[s];
+      const bool learns = std::any_of(
+          facts.reads.begin(), facts.reads.end(),
+          [&](const std::string& name) { return learned.contains(p_.aliases->root(name)); });
+      if (!step.gradient || !learns) continue;
+      if (lacks_derivative(step.node.target)) {
+        reasons_.push_back(fmt::format("{}: this libtorch has no derivative of {}",
+                                       place_of(step.node), printable(step.node.target)));
+      }
+      for (const auto* names : {&facts.outputs, &facts.mutated}) {
+        for (const std::string& name : *names) learned.insert(p_.aliases->root(name));
+      }
+    }
   }
 
   /// What trains has memory of its own, or is another name of the same tensor.
@@ -159,20 +206,32 @@ class ProgramReader {
         role.kind != InputRole::Kind::Parameter &&
         (type == exported::ScalarType::Long || type == exported::ScalarType::Int);
     if (changes && type != exported::ScalarType::Float && !is_counter) {
-      reasons_.push_back(fmt::format("'{}' is {}: what training changes has to be float32",
-                                     printable(role.name), exported::to_string(type)));
+      other_types_[type].push_back(role.name);
+      return;
+    }
+    try {
+      torch_type(type);
+    } catch (const ConfigError& error) {
+      reasons_.push_back(fmt::format("'{}': {}", printable(role.name), error.what()));
     }
   }
 
   void find_batch() {
     for (const std::string& name : p_.inputs) {
       const exported::TensorMeta& meta = p_.meta_of(name);
-      if (meta.sizes.empty() || meta.sizes.front().is_number()) {
-        reasons_.push_back(fmt::format(
-            "the input '{}' has a fixed batch{}: export it with a dynamic first dimension "
-            "(dynamic_shapes={{0: torch.export.Dim(\"batch\")}})",
-            printable(name),
-            meta.sizes.empty() ? "" : fmt::format(" of {}", meta.sizes.front().value)));
+      if (meta.sizes.empty()) {
+        reasons_.push_back(
+            fmt::format("the input '{}' is one number, expected the batch as its first dimension. "
+                        "How many targets count (num_items_in_batch) is left out: here the model's "
+                        "own loss is weighed by them",
+                        printable(name)));
+        continue;
+      }
+      if (meta.sizes.front().is_number()) {
+        reasons_.push_back(
+            fmt::format("the input '{}' has a fixed batch of {}: export it with a dynamic first "
+                        "dimension (dynamic_shapes={{0: torch.export.Dim(\"batch\")}})",
+                        printable(name), meta.sizes.front().value));
         continue;
       }
       const SizeExpression size(meta.sizes.front());
@@ -246,6 +305,7 @@ class ProgramReader {
 
   std::unique_ptr<TrainableProgram> read_;
   TrainableProgram& p_ = *read_;
+  std::map<exported::ScalarType, std::vector<std::string>> other_types_;  ///< of what changes
   Reasons reasons_;
 };
 

@@ -55,6 +55,7 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   options.keep = request.keep;
   options.global_norm = request.global_norm;
   options.gradient_groups = request.gradient_groups;
+  options.straight = request.straight;
   options.optimizer_state_per_weight = static_cast<double>(model::num_states(request.optimizer));
   return options;
 }

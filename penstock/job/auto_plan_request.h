@@ -46,6 +46,7 @@ struct AutoPlanRequest {
   std::optional<int64_t> slack = {};          ///< of eager-1f1b
   std::optional<int64_t> keep = {};           ///< of zb-auto and zb-auto-v
   int64_t gradient_groups = 0;                ///< planner::PlanOptions
+  bool straight = false;                      ///< likewise
   bool global_norm = false;  ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;  ///< measured before; empty: measure now
   int profile_samples = 5;

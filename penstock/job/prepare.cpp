@@ -117,6 +117,7 @@ class Preparation {
     if (job != nullptr && !job->is_first()) listener_ = {};  // what all do, rank 0 tells
     load(request, job);
     if (!run_->data.summary.empty()) listener_.tell(run_->data.summary);
+    choose_rate(run_->request);
     run_->job = job;
     run_->train = options::train_options_of(run_->request);
     run_->train.stop = options_.stop;
@@ -164,6 +165,14 @@ class Preparation {
       make();
     else
       job->together(make);
+  }
+
+  void choose_rate(options::TrainRequest& request) const {
+    const auto& given = options_.given;
+    const bool is_chosen = request.rates.base != train::LearningRateSpec{}.base ||
+                           std::find(given.begin(), given.end(), "--lr") != given.end();
+    if (!is_chosen && request.data.name == options::kMadeData)
+      request.rates.base = options::kMadeDataRate;
   }
 
   void check_ranks(Job& job) {

@@ -55,6 +55,14 @@ TEST(Prepare, ARequestBecomesARunAndItsArtifacts) {
   EXPECT_EQ(parse_json(all[1].make(), "summary").at("losses").size(), 3u);
 }
 
+TEST(Prepare, MadeDataHasALearningRateOfItsOwnUnlessOneIsChosen) {
+  options::TrainRequest request = small_request();
+  EXPECT_EQ(prepare(request, nullptr, {}).train.learning_rate.base, options::kMadeDataRate);
+  EXPECT_EQ(prepare(request, nullptr, {.given = {"--lr"}}).train.learning_rate.base, 0.05);
+  request.rates.base = 0.2;
+  EXPECT_EQ(prepare(request, nullptr, {}).train.learning_rate.base, 0.2);
+}
+
 TEST(Prepare, TheSameRunIsEqualToOneWorker) {
   const PreparedRun run = prepare(small_request(), nullptr, {});
   EXPECT_TRUE(check_against_serial(run, {}).equal);

@@ -120,6 +120,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
                        .slack = asked.slack,
                        .keep = asked.keep,
                        .gradient_groups = request.run.gradient_groups,
+                       .straight = asked.straight,
                        .profile_path = asked.profile,
                        .seed = request.run.seed,
                        .optimizer = request.optimizer,

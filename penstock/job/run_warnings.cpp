@@ -10,6 +10,7 @@
 #include "penstock/model/mixing.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/plural.h"
 
@@ -90,10 +91,20 @@ std::string job_warnings(const Job& job, const train::TrainOptions& train, bool 
 
 std::string model_warning(const options::TrainRequest& request, const model::Model& model,
                           const plan::Plan& plan) {
-  if (!imported::is_program_file(request.model.name) || plan.micro_batches == 1 ||
-      !model::mixes_samples(model))
-    return {};
-  return "warning: the model mixes the samples of its batch, so what it learns depends on how a "
+  if (!imported::is_program_file(request.model.name)) return {};
+  const std::string note = imported::note_of(model);
+  const std::string text = note.empty() ? "" : fmt::format("note: {}\n", note);
+  if (plan.micro_batches == 1 || !model::mixes_samples(model)) return text;
+  const bool is_told = request.plan.micro_batches || !request.plan.file.empty();
+  if (model.returns_loss() && !is_told) {
+    throw ConfigError(fmt::format(
+        "the loss that the model makes itself is no mean over samples: of {} micro-batches it is "
+        "another one than of the whole step. --micro-batches 1 is what PyTorch computes; "
+        "--micro-batches {} takes the mean of their losses",
+        plan.micro_batches, plan.micro_batches));
+  }
+  return text +
+         "warning: the model mixes the samples of its batch, so what it learns depends on how a "
          "step is cut: --micro-batches 1 is what PyTorch computes\n";
 }
 

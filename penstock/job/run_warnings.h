@@ -27,8 +27,9 @@ std::string schedule_warning(const train::TrainOptions& train, int64_t schedule_
 /// train. `train` has the world of the job.
 std::string job_warnings(const Job& job, const train::TrainOptions& train, bool may_idle);
 
-/// That what the model learns depends on how a step is cut; that activations move to where they
-/// are already.
+/// That what the model learns depends on how a step is cut: throws ConfigError where that is so of
+/// a loss of its own, and nobody chose the number of micro-batches. That activations move to where
+/// they are already.
 std::string model_warning(const options::TrainRequest& request, const model::Model& model,
                           const plan::Plan& plan);
 std::string offload_warning(const plan::Plan& plan,

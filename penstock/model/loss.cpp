@@ -269,14 +269,26 @@ LossResult binary_cross_entropy(const at::Tensor& logits, const at::Tensor& targ
                    correct);
 }
 
-LossResult own_loss(const at::Tensor& output, const at::Tensor&, const MiniBatchSize& mini_batch) {
+LossResult own_loss(const at::Tensor& output, const at::Tensor& targets,
+                    const MiniBatchSize& mini_batch) {
   if (output.dim() != 1 || output.numel() == 0) {
     throw ConfigError(
         fmt::format("the model's own loss: expected one number for each sample, found shape {}",
                     sizes_text(output)));
   }
   check_mini_batch("the model's own loss", mini_batch.samples);
-  return mean_loss(output.mean(), output.size(0), mini_batch);
+  const at::Tensor mean = output.mean();
+  if (!targets.defined()) return mean_loss(mean, output.size(0), mini_batch);
+  LossResult result;
+  result.targets = targets.item<int64_t>();
+  const auto here = static_cast<double>(result.targets);
+  const double all = targets_of(mini_batch, result.targets);
+  result.scaled_loss = mean * (here / all);
+  // A mean over no targets is no number; its gradient, times 0, is 0.
+  const at::Tensor value = mean.detach();
+  set_numbers(result, result.targets > 0 ? value : at::zeros_like(value),
+              here * static_cast<double>(mini_batch.samples) / all, {});
+  return result;
 }
 
 LossSpec loss_for(const Model& model, const LossSpec& spec) {

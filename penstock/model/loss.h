@@ -65,7 +65,9 @@ LossResult mean_squared_error(const at::Tensor& output, const at::Tensor& target
 LossResult binary_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                 const MiniBatchSize& mini_batch);
 
-/// For models whose output is their loss, one number for each sample; targets are not read.
+/// For models whose output is their loss, one number for each sample. `targets`: how many count in
+/// this micro-batch, one number, for a loss that is a mean over them; undefined: its mean is over
+/// samples.
 LossResult own_loss(const at::Tensor& output, const at::Tensor& targets,
                     const MiniBatchSize& mini_batch);
 

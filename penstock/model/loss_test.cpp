@@ -56,6 +56,21 @@ TEST(CrossEntropy, RefusesWhatDoesNotFit) {
   EXPECT_THROW(cross_entropy(logits.view({2, 2, 3}), targets({0, 1}), {4, 4}), ConfigError);
 }
 
+TEST(OwnLoss, MicroBatchesWeighTheirTargets) {
+  const auto number = [](int64_t targets) { return at::scalar_tensor(targets, at::kLong); };
+  const at::Tensor means = at::tensor(std::vector<float>{3, 5, NAN}).requires_grad_();
+  const MiniBatchSize whole{.samples = 8, .targets = 4};
+  const LossResult one = own_loss(means.slice(0, 0, 1).expand({2}), number(1), whole);
+  const LossResult three = own_loss(means.slice(0, 1, 2).expand({4}), number(3), whole);
+  const LossResult none = own_loss(means.slice(0, 2, 3).expand({2}), number(0), whole);
+  EXPECT_DOUBLE_EQ((one.loss_sum + three.loss_sum + none.loss_sum) / 8, (3 + 3 * 5) / 4.0);
+  EXPECT_EQ(one.targets + three.targets + none.targets, 4);
+  const at::Tensor gradient =
+      torch::autograd::grad({one.scaled_loss, three.scaled_loss, none.scaled_loss}, {means})[0];
+  EXPECT_TRUE(gradient.equal(at::tensor(std::vector<float>{0.25, 0.75, 0})));
+  EXPECT_DOUBLE_EQ(own_loss(means.slice(0, 0, 1).expand({2}), {}, whole).loss_sum, 6);
+}
+
 // Counts by a loop of its own, compared with libtorch's operations.
 TEST(PixelCrossEntropy, CountsAsTheOperationsDo) {
   at::manual_seed(3);

@@ -5,11 +5,12 @@
 
 namespace penstock::model {
 
-/// Compares the first output, in evaluation mode, of four random samples together with that of two
-/// and two. Batch normalisation, which takes its running statistics there, is no mixing; nor is a
-/// loss of the model's own that is a mean over samples. A model that draws random numbers even in
-/// evaluation, and one that fails, count as not mixing. Blocks for the initial weights and three
-/// passes forward.
+/// Compares the first output, in evaluation mode, of random samples together with that of two parts
+/// of them: several draws, of two sizes, with masks, scales and ignored labels that differ between
+/// the parts. Batch normalisation, which takes its running statistics there, is no mixing; nor is a
+/// loss of the model's own that is a mean over samples, or over the targets that it counts
+/// (counts_targets.h). A model that draws random numbers even in evaluation, and one that fails,
+/// count as not mixing. Blocks for the initial weights and four passes forward for each draw.
 bool mixes_samples(const Model& model);
 
 }  // namespace penstock::model

@@ -89,7 +89,7 @@ std::vector<Row> rows() {
         .keyword = "lr",
         .changes = Changes::Learning,
         .slot = at<&R::rates, &LearningRateSpec::base>,
-        .help = "Learning rate"},
+        .help = fmt::format("Learning rate; {} with --data {}", kMadeDataRate, kMadeData)},
        {.name = "--momentum",
         .keyword = "momentum",
         .changes = Changes::Learning,
@@ -143,6 +143,7 @@ std::vector<Row> rows() {
           return r.run.clip_norm > 0 ? fmt::to_string(r.run.clip_norm) : "none";
         }},
        {.name = "--gradient-groups",
+        .keyword = "gradient_groups",
         .changes = Changes::Plan,
         .slot = at<&R::run, &RunRequest::gradient_groups>,
         .help = "flush: sum gradients in this many groups of micro-batches, a multiple of every "

@@ -75,6 +75,11 @@ std::vector<Row> split_rows() {
                               "--workers",
                               "Workers: threads of this process, or of all ranks of a job together "
                               "(default: 1; in a job one per rank)")),
+       of_plan("straight",
+               row<&R::plan, &PlanSection::straight>(
+                   "--straight",
+                   "One worker per stage: no replicas, whose gradients are added in an order of "
+                   "their own, so that results differ from those of one worker by rounding")),
        of_plan("", row<&R::plan, &PlanSection::profile>(
                        "--profile", "Plan from this profile instead of measuring")),
        of_plan("", chunks_row<R>("chosen")), of_plan("", slack_row<R>("chosen")),

@@ -54,6 +54,10 @@ struct DataRequest {
   bool evaluate = true;
 };
 inline constexpr const char* kUsualData = "fashion-mnist";
+/// Data whose classes are easy to tell apart: the usual rate makes models without normalisation
+/// diverge soon after they have learned them.
+inline constexpr const char* kMadeData = "synthetic";
+inline constexpr double kMadeDataRate = 0.01;
 
 /// How replicas add their gradients; nothing: the fastest method that was predicted.
 struct SyncRequest {
@@ -74,6 +78,7 @@ struct PlanSection {
   std::optional<FloatType> gradient_precision;  ///< nothing: the file's, or float32, here and below
   std::optional<Precision> precision;
   bool shard_optimizer = false;
+  bool straight = false;  ///< one worker per stage
 };
 
 struct RunRequest {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/model/model.h"
+#include "penstock/model/counts_targets.h"
 #include "penstock/runtime/fabric/mini_batch_stats.h"
 #include "penstock/train/train_options.h"
 
@@ -44,7 +44,8 @@ inline std::string advice_on_float16(const plan::Plan& plan) {
 /// For a run whose loss is no longer finite: a model that returns its loss makes one of each
 /// micro-batch, and one without targets has none. Empty where that cannot be the reason.
 inline std::string advice_on_own_loss(const model::Model& model, const TrainOptions& options) {
-  if (!model.returns_loss() || options.plan.micro_batches < 2) return {};
+  const bool weighs_targets = static_cast<bool>(model::target_count(model));
+  if (!model.returns_loss() || weighs_targets || options.plan.micro_batches < 2) return {};
   return "; the model makes its own loss of each micro-batch, and one whose targets are all "
          "ignored "
          "has none: fewer micro-batches, or a model without labels and the loss cross-entropy, "

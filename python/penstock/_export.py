@@ -6,15 +6,23 @@ import contextlib
 import inspect
 import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence, Union
 
+import numpy as np
 import torch
+import torch.fx.experimental.symbolic_shapes
 import torch.utils.checkpoint
 
 PathLike = Union[str, "os.PathLike[str]"]
 Example = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
+#: What NumPy's arrays of ml_dtypes are called, there and in PyTorch.
+_SHORT_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+
+#: The form of a mixture of experts whose program is the same for all tokens.
+_EXPERTS = "batched_mm"
 
 
 def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -25,11 +33,27 @@ def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(example), {}
 
 
+def tensor_of(value: Any) -> torch.Tensor:
+    """Of an array of numbers. Raises TypeError."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.name in _SHORT_FLOATS:
+        # Of ml_dtypes: NumPy itself has no such types.
+        bits = np.ascontiguousarray(value).view(f"int{8 * value.itemsize}")
+        return torch.from_numpy(bits).view(getattr(torch, value.dtype.name)).float()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        value = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"expected a tensor or an array of numbers, found {value!r:.60}") from error
+
+
 def _tensors(example: Any) -> Example:
     """The same with tensors in the place of arrays."""
 
     def tensor(value: Any) -> Any:
-        return torch.as_tensor(value) if hasattr(value, "__array__") else value
+        return tensor_of(value) if hasattr(value, "__array__") else value
 
     if isinstance(example, torch.Tensor) or hasattr(example, "__array__"):
         return tensor(example)
@@ -190,6 +214,52 @@ def _warn_of_counts(module: torch.nn.Module, program: torch.export.ExportedProgr
         )
 
 
+@contextlib.contextmanager
+def _fixed_sizes() -> Iterator[list[str]]:
+    """The lines of the user's code at which the exporter takes a size for a constant: its own
+    message names none."""
+    found: list[str] = []
+    shapes = torch.fx.experimental.symbolic_shapes.ShapeEnv
+    replace = getattr(shapes, "_set_replacement", None)  # none of its public names
+
+    def seen(env: Any, symbol: Any, value: Any, *why: Any) -> Any:
+        if getattr(value, "is_number", False) and (line := _own_line(traceback.extract_stack())):
+            found.append(line)
+        return replace(env, symbol, value, *why)
+
+    if replace is not None:
+        shapes._set_replacement = seen
+    try:
+        yield found
+    finally:
+        if replace is not None:
+            shapes._set_replacement = replace
+
+
+def _own_line(stack: traceback.StackSummary) -> str:
+    """The innermost line that is neither PyTorch's nor ours: "net.py:17: x.view(4, -1)"."""
+    ours = (os.path.dirname(torch.__file__), os.path.dirname(__file__), "<")
+    python = os.path.dirname(os.__file__)
+    for frame in reversed(stack):
+        is_python = frame.filename.startswith(python) and "site-packages" not in frame.filename
+        if not is_python and not frame.filename.startswith(ours):
+            return f"{os.path.basename(frame.filename)}:{frame.lineno}: {frame.line}"
+    return ""
+
+
+def hint_of_experts(module: torch.nn.Module) -> str:
+    """For what cannot be exported or imported of a mixture of experts of Hugging Face."""
+    for part in module.modules():
+        form = getattr(getattr(part, "config", None), "_experts_implementation", None)
+        if isinstance(form, str) and form != _EXPERTS and "experts" in dict(part.named_children()):
+            return (
+                f"; the module is a mixture of experts in the form '{form}', which reads their "
+                f"numbers: set_experts_implementation('{_EXPERTS}') of the model takes the form "
+                "that can be exported"
+            )
+    return ""
+
+
 def _in_place_of_a_list(module: torch.nn.Module, count: int) -> int | None:
     """Of so many arguments, the first that ``forward(self, *inputs)`` takes into its list."""
     try:
@@ -227,6 +297,12 @@ def exported(module: torch.nn.Module, example: Example) -> torch.export.Exported
             raise ValueError(
                 f"the parameter '{name}' has no shape yet: call the module once, module(example)"
             )
+    for name, buffer in module.named_buffers():
+        if buffer.layout != torch.strided:
+            raise ValueError(
+                f"the buffer '{name}' is sparse, which torch.export does not take: make it dense "
+                "(to_dense())"
+            )
     if not any(weight.requires_grad for weight in module.parameters()):
         raise ValueError("no parameter of the module needs a gradient: there is nothing to train")
     arguments, keywords = _arguments(_batched(_tensors(example)))
@@ -248,10 +324,23 @@ def exported(module: torch.nn.Module, example: Example) -> torch.export.Exported
         if listed is not None:
             shapes = (*shapes[:listed], shapes[listed:])
     _refuse_hooks(module)
-    with _training(module), _plain_tensors(module), _own_gradients() as own:
-        program = torch.export.export(
-            module, arguments, keywords, dynamic_shapes=shapes, strict=False
-        )
+    with (
+        _training(module), _plain_tensors(module), _own_gradients() as own,
+        _fixed_sizes() as fixed,
+    ):  # fmt: skip
+        try:
+            program = torch.export.export(
+                module, arguments, keywords, dynamic_shapes=shapes, strict=False
+            )
+        except Exception as error:
+            why = hint_of_experts(module)
+            if fixed and not why:
+                why = f"; a size that should be the batch's is fixed at {fixed[-1]}"
+            if not why and isinstance(error, torch._dynamo.exc.UserError):
+                raise  # it names the line itself
+            if not why and (line := _own_line(traceback.extract_tb(error.__traceback__))):
+                why = f" at {line}"
+            raise ValueError(f"torch.export refuses the module{why}. It says: {error}") from error
     if own:
         raise ValueError(
             f"the module has {' and '.join(sorted(own))}, which torch.export leaves out: it would "
@@ -274,8 +363,9 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
     :param path: of the file, which ends in .pt2
     :returns: the path
     :raises ValueError: gradients that the program would not have (hooks, a backward pass of its
-        own, inference mode), a tensor that the module changes and that is no buffer
-    :raises torch._dynamo.exc.UserError: what torch.export says of a module that it cannot export
+        own, inference mode), a tensor that the module changes and that is no buffer; what
+        torch.export says of a module that it cannot export, with the line where that is
+    :raises torch._dynamo.exc.UserError: the same, where it says the line itself
 
     >>> import tempfile, torch
     >>> folder = tempfile.TemporaryDirectory()

@@ -17,12 +17,11 @@ import weakref
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
-import numpy as np
 import torch
 
 from penstock import _core
 from penstock._classes import Classes, classes_of, names_of
-from penstock._export import Example, PathLike, export, unwrapped
+from penstock._export import Example, PathLike, export, hint_of_experts, tensor_of, unwrapped
 from penstock._optimizer import MakeSchedule, Optimizer, Schedule
 
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
@@ -87,7 +86,12 @@ class Trainer:
     :param strategy: "auto" (the fastest exact one for these workers, found by measuring), or one of
         `penstock plan`: "serial", "dp", "gpipe", "1f1b", "1f1b-flush", "zb-h1"...
     :param workers: that train: threads of this process, dealt to all ranks in a job (below); None:
-        2, or one per rank
+        2, or one per rank. A plan may give a stage several (replicas), which add their gradients
+        in an order of their own: results then differ from those of one worker by rounding
+    :param straight: one worker per stage, so no replicas
+    :param gradient_groups: sum gradients in so many groups of micro-batches, a multiple of every
+        stage's replicas: runs with the same number agree bit for bit, whatever their workers; 0:
+        the smallest number that is possible
     :param plan: a plan of `penstock.plan`, or a file of one, instead of strategy and workers
     :param loss: "cross-entropy", "mean-squared-error", "binary-cross-entropy", "model" (the model
         returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
@@ -105,7 +109,9 @@ class Trainer:
     :param lr_warmup: steps over which the rate rises
     :param clip_norm: the largest norm of all gradients together; 0: not clipped
     :param batch_size: samples of a step, for which the plan is made
-    :param micro_batches: parts into which a step is cut; None: four per worker
+    :param micro_batches: parts into which a step is cut; None: four per worker. Where the model
+        makes a loss of its own that is no mean over samples or targets, it has to be given: 1 is
+        what PyTorch computes
     :param weights: the policy of weights: "flush" (exact), "stash", "2bw"...; None: the strategy's,
         and flush under "auto"
     :param sync: in a job, how replicas add their gradients: "ordered" (with the bits of one
@@ -148,6 +154,7 @@ class Trainer:
         *,
         strategy: str | None = None,
         workers: int | None = None,
+        straight: bool = False,
         plan: Mapping[str, Any] | PathLike | None = None,
         loss: Any = None,
         optimizer: Any = "SGD",
@@ -165,6 +172,7 @@ class Trainer:
         clip_norm: float = 0.0,
         batch_size: int = 64,
         micro_batches: int | None = None,
+        gradient_groups: int = 0,
         weights: str | None = None,
         sync: str | None = None,
         precision: str | None = None,
@@ -185,11 +193,11 @@ class Trainer:
             self._classes.learn(names_of(classes), "the option classes")
         self._folder: _Folder | None = None
         self._names: list[str] | None = None
-        if plan is not None and any(
-            one is not None for one in (strategy, workers, micro_batches, weights, sync, precision)
-        ):
+        planned = (strategy, workers, straight or None, micro_batches, weights, sync, precision)
+        if plan is not None and any(one is not None for one in planned):
             raise ValueError(
-                "a plan says what strategy, workers, micro_batches, weights, sync and precision are"
+                "a plan says what strategy, workers, straight, micro_batches, weights, sync and "
+                "precision are"
             )
         strategy = "auto" if strategy is None else _word("strategy", strategy)
         weights = None if weights is None else _word("weights", weights)
@@ -239,7 +247,7 @@ class Trainer:
             model = self._export(module, example, Path(self._folder.name) / f"{name.lower()}.pt2")
         elif self._job is not None:
             self._job.check_same_file("model", os.fspath(model))
-        self._model = _imported(os.fspath(model), None if self._folder is None else name)
+        self._model = _imported(os.fspath(model), module)
         if workers is None:
             workers = 2 if self._job is None else self._job.training_ranks
         self._batch_size = batch_size
@@ -260,6 +268,7 @@ class Trainer:
             "threads": threads,
             "device": device,
             "drop_last": bool(drop_last),
+            "gradient_groups": _whole("gradient_groups", gradient_groups),
         }
         rates: dict[str, Any] = {
             "lr": self._optimizer.first_rate,
@@ -272,7 +281,7 @@ class Trainer:
         shared["batch_size"] = batch_size
         request = dict(
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
-            weights=weights or "", sync=sync, precision=precision
+            straight=bool(straight), weights=weights or "", sync=sync, precision=precision
         )
         if self._job is not None:
             asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}
@@ -295,13 +304,23 @@ class Trainer:
         used = self._plan_workers()
         if plan is None and strategy != "auto" and used < workers:
             warnings.warn(f"the plan uses {used} of {workers} workers", stacklevel=2)
+        if workers > 1 and self.rank == 0 and self._model.note():
+            warnings.warn(self._model.note(), stacklevel=2)
         is_cut = self._plan["micro_batches"] > 1
-        if is_cut and self.rank == 0 and self._model.mixes_samples():
-            warnings.warn(
-                "the model mixes the samples of its batch, so what it learns depends on how a step "
-                "is cut: micro_batches=1 is what PyTorch computes",
-                stacklevel=2,
-            )
+        if is_cut and self._mixes_samples():
+            if self._model.returns_loss() and micro_batches is None and plan is None:
+                parts = self._plan["micro_batches"]
+                raise _core.PenstockError(
+                    f"the loss that the model makes itself is no mean over samples: of {parts} "
+                    "micro-batches it is another one than of the whole step. micro_batches=1 is "
+                    f"what PyTorch computes; micro_batches={parts} takes the mean of their losses"
+                )
+            if self.rank == 0:
+                warnings.warn(
+                    "the model mixes the samples of its batch, so what it learns depends on how a "
+                    "step is cut: micro_batches=1 is what PyTorch computes",
+                    stacklevel=2,
+                )
         least = self._plan["micro_batch_size"]
         normalises = module is not None and any(
             isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training
@@ -315,6 +334,11 @@ class Trainer:
                 stacklevel=2,
             )
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
+
+    def _mixes_samples(self) -> bool:
+        """What rank 0 finds, on every rank."""
+        found = self.rank == 0 and self._model.mixes_samples()
+        return found if self._job is None else self._job.from_first(str(found)) == str(True)
 
     def _plan_workers(self) -> int:
         return max(one["first_worker"] + one["replicas"] for one in self._plan["stages"])
@@ -411,7 +435,8 @@ class Trainer:
         :param data: a loader (anything that gives batches, such as torch.utils.data.DataLoader:
             pairs of inputs and targets, or dicts by name), or the inputs of all samples as tensors
             or NumPy arrays, as ``x`` of `step`
-        :param targets: of all samples, where ``data`` is no loader
+        :param targets: of all samples, where ``data`` is no loader; None: the last of ``data``, as
+            of ``x``
         :param batch_size: samples of a step, for tensors; None: that of the plan
         :param shuffle: tensors are taken in a new order in each epoch, the same on every machine
         :param callbacks: one, or several; called after each step with a dict: ``epoch`` (from 0),
@@ -438,12 +463,8 @@ class Trainer:
         epochs = _whole("epochs", epochs)
         batch_size = None if batch_size is None else _whole("batch_size", batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
-        tensors = None
-        if targets is not None or isinstance(data, torch.Tensor) or _is_array(data):
-            tensors = self._data(data, targets)
-        elif isinstance(data, Mapping):
-            tensors = self._data(data, None)
-        else:
+        tensors = self._data(data, targets) if self._are_tensors(data, targets) else None
+        if tensors is None:
             self._look_at_loader(data)
         history = []
         for _ in range(epochs):
@@ -488,7 +509,7 @@ class Trainer:
         size = self._batch_size if batch_size is None else batch_size
         if self._classes.names:
             self._classes.learn(classes_of(data), "the data set of the loader")
-        if targets is not None or isinstance(data, (torch.Tensor, Mapping)) or _is_array(data):
+        if self._are_tensors(data, targets):
             results = [self._session.evaluate(self._data(data, targets), size)]
         else:
             results = [
@@ -522,7 +543,7 @@ class Trainer:
         now = self._named(before)
         if not isinstance(weights, Mapping):
             raise TypeError(f"expected a state dict, found {type(weights).__name__}")
-        weights = {name: _tensor(value).cpu().to_dense() for name, value in weights.items()}
+        weights = {name: tensor_of(value).cpu().to_dense() for name, value in weights.items()}
         for what, names in (("has no", now.keys() - weights), ("has", weights.keys() - now)):
             if names:
                 raise _core.PenstockError(
@@ -530,7 +551,9 @@ class Trainer:
                     "state_dict()"
                 )
         for name, value in weights.items():
-            if value.is_complex() or not bool(value.float().isfinite().all()):
+            is_other = value.is_complex() and not now[name].is_complex()
+            numbers = value if value.is_complex() else value.float()
+            if is_other or not bool(numbers.isfinite().all()):
                 raise _core.PenstockError(f"'{name}': expected finite real numbers")
         self._session.load_weights({**before, **weights})
         for name, value in self.state_dict().items():
@@ -590,16 +613,18 @@ class Trainer:
             raise TypeError(f"data: expected tensors, arrays or a loader, found {data!r:.60}")
         if is_loader and targets is not None:
             raise TypeError("targets: expected none beside a loader, whose batches have them")
-        if batch_size is not None and targets is None and not isinstance(
-            data, (torch.Tensor, Mapping)
-        ) and not _is_array(data):
+        if batch_size is not None and not self._are_tensors(data, targets):
             raise ValueError("batch_size: a loader has a batch size of its own")
-        if targets is None and self._session.needs_targets and isinstance(data, (tuple, list)):
-            if data and all(isinstance(one, torch.Tensor) or _is_array(one) for one in data):
-                raise TypeError(
-                    "data: expected inputs and targets as two arguments, fit(x, y), or batches of "
-                    "both; found tensors only"
-                )
+
+    def _are_tensors(self, data: Any, targets: Any) -> bool:
+        """Of all samples, rather than a loader. Several in a tuple or list are what `step` takes,
+        unless each may be a batch."""
+        if targets is not None or isinstance(data, Mapping) or _is_tensor(data):
+            return True
+        if not isinstance(data, (tuple, list)) or not data:
+            return False
+        parts = len(self._inputs) + self._session.needs_targets
+        return parts > 1 and all(_is_tensor(one) for one in data)
 
     def _look_at_loader(self, loader: Any) -> None:
         """What it tells of its batches before the first one."""
@@ -649,7 +674,7 @@ class Trainer:
         elif self._delays():
             self._fit_whole(data, summary)
         else:
-            summary.total = len(data) if hasattr(data, "__len__") else 0
+            summary.total = _length(data)
             self._fit_steps(data, summary)
 
     def _steps_of_epoch(self, samples: int, size: int) -> int:
@@ -718,6 +743,13 @@ class Trainer:
                 f"the batches have {sorted(set(sizes))} samples; expected one size (the last batch "
                 "may be smaller) under a strategy that delays weights"
             )
+        for k, name in enumerate(self._inputs):
+            shapes = sorted({tuple(batch[0][k].shape[1:]) for batch in batches})
+            if len(shapes) > 1:
+                raise _core.PenstockError(
+                    f"the samples of '{name}' are {shapes[0]} in one batch and {shapes[-1]} in "
+                    "another; expected those of the example in all: pad sequences to one length"
+                )
         inputs = [torch.cat(parts) for parts in zip(*(batch[0] for batch in batches))]
         targets = [batch[1] for batch in batches]
         joined = None if targets[0] is None else torch.cat(targets)
@@ -726,7 +758,7 @@ class Trainer:
         self._train(data, size, False, summary)
 
     def _data(self, x: Any, y: Any) -> Any:
-        inputs, targets = self._split(_tensors(x), None if y is None else _tensor(y))
+        inputs, targets = self._split(_tensors(x), None if y is None else tensor_of(y))
         return self._session.data(inputs, targets)
 
     def _split(
@@ -771,18 +803,20 @@ class Trainer:
             inputs = list(batch)
         else:
             inputs = [batch]
-        tensors = [_plain(_tensor(one)) for one in inputs]
-        return tensors, None if targets is None else _plain(_tensor(targets))
+        tensors = [_plain(tensor_of(one)) for one in inputs]
+        return tensors, None if targets is None else _plain(tensor_of(targets))
 
 
-def _imported(path: str, module: str | None) -> Any:
+def _imported(path: str, module: torch.nn.Module | None) -> Any:
     """The model in a file; what is wrong with a module's is said of the module."""
     try:
         return _core.Model(path)
     except _core.PenstockError as error:
         if module is None:
             raise
-        raise _core.PenstockError(str(error).replace(path, module)) from None
+        said = str(error).replace(path, type(module).__name__)
+        hint = "" if "batched_mm" in said else hint_of_experts(module)
+        raise _core.PenstockError(said + hint) from None
 
 
 _job: list[tuple[dict[str, str | None], Any]] = []
@@ -877,15 +911,16 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "__array__") and not isinstance(value, torch.Tensor)
 
 
-def _tensor(value: Any) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        value = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or _is_array(value)
+
+
+def _length(loader: Any) -> int:
+    """Batches, for the bar; 0: unknown, as of a DataLoader of an IterableDataset."""
     try:
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"expected a tensor or an array of numbers, found {value!r:.60}") from error
+        return len(loader)
+    except TypeError:
+        return 0
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -895,10 +930,10 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _tensors(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _tensor(one) for name, one in value.items()}
+        return {name: tensor_of(one) for name, one in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_tensor(one) for one in value]
-    return _tensor(value)
+        return [tensor_of(one) for one in value]
+    return tensor_of(value)
 
 
 def _whole(name: str, value: Any) -> int:

@@ -1,6 +1,9 @@
 """The Trainer: the same numbers as PyTorch, whatever the cut."""
 
+import contextlib
 import gc
+import importlib.util
+import io
 import json
 import os
 import signal
@@ -661,7 +664,6 @@ class TrainerTest(unittest.TestCase):
         trainer = quick(Net(), x[:4], strategy="serial", workers=1)
         data = TensorDataset(x, y)
         for error, message, call in (
-            (TypeError, "fit\\(x, y\\)", lambda: trainer.fit((x, y))),
             (TypeError, "DataLoader makes one", lambda: trainer.fit(data)),
             (TypeError, "batches have them", lambda: trainer.fit(DataLoader(data), y)),
             (TypeError, "found None", lambda: trainer.fit(None)),
@@ -686,6 +688,84 @@ class TrainerTest(unittest.TestCase):
         once = (batch for batch in [(x, y)])
         with self.assertRaisesRegex(ValueError, "no batch in epoch 2"):
             trainer.fit(once, epochs=2)
+
+    def test_fit_and_evaluate_take_what_step_takes(self):
+        x, y = samples()
+        losses = []
+        for data in ((x, y), ((x, y),), ([x, y],), ((x.numpy(), y.numpy()),)):
+            torch.manual_seed(1)
+            trainer = quick(Net(), x[:4], strategy="serial", workers=1)
+            losses.append((trainer.fit(*data, batch_size=24)[0]["loss"],
+                           trainer.evaluate(*data)["loss"]))  # fmt: skip
+        self.assertEqual(len(set(losses)), 1, losses)
+        ids, scale = torch.randint(0, 10, (8, 3)), torch.randn(8, 3)
+        two = quick(TwoInputs(), (ids, scale), strategy="serial", workers=1, batch_size=8)
+        stepped = two.step((ids, scale, ids))["loss"]
+        self.assertLess(two.evaluate((ids, scale, ids))["loss"], stepped)
+        self.assertEqual(two.evaluate((ids, scale), ids), two.evaluate((ids, scale, ids)))
+
+    def test_a_loader_need_not_know_its_length(self):
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(zip(*samples()))
+
+        x, y = samples()
+        loader = DataLoader(Stream(), batch_size=24)
+        with self.assertRaises(TypeError):
+            len(loader)
+        trainer = quick(Net(), x[:4], strategy="serial", workers=1, progress=True)
+        with contextlib.redirect_stderr(io.StringIO()) as bar:
+            self.assertEqual(trainer.fit(loader)[0]["samples"], 96)
+        self.assertRegex(bar.getvalue(), "step 4, loss")
+        self.assertEqual(trainer.evaluate(loader)["samples"], 96)
+
+    def test_batches_of_other_lengths_are_said_with_their_sizes(self):
+        ids, scale = torch.randint(0, 10, (8, 3)), torch.ones(8, 3)
+        batches = [((ids, scale), ids), ((ids[:, :2], scale[:, :2]), ids[:, :2])]
+        trainer = quick(TwoInputs(), (ids, scale), strategy="serial", workers=1, batch_size=8)
+        with self.assertRaisesRegex(penstock.PenstockError, "'ids'.* 3, found int64, 2; pad"):
+            trainer.fit(batches)
+        delayed = quick(TwoInputs(), (ids, scale), strategy="1f1b", weights="stash", batch_size=8)
+        with self.assertRaisesRegex(penstock.PenstockError, "'ids' are \\(2,\\) .* \\(3,\\)"):
+            delayed.fit(batches)
+
+    @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "needs ml_dtypes")
+    def test_short_floats_of_numpy_are_taken(self):
+        import ml_dtypes
+
+        x, y = samples()
+        for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+            short = x.numpy().astype(dtype)
+            losses = []
+            for given in (short, torch.from_numpy(short.astype(np.float32))):
+                torch.manual_seed(1)
+                trainer = quick(Net(), given[:4], strategy="serial", workers=1)
+                losses.append((trainer.step(given, y)["loss"], trainer.evaluate(given, y)["loss"]))
+            self.assertEqual(*losses)
+
+    def test_no_stage_of_a_straight_plan_has_replicas(self):
+        model = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 64), nn.Linear(64, 3))
+        trainer = quick(model, samples()[0][:4], straight=True)
+        self.assertEqual([one["replicas"] for one in trainer.plan["stages"]],
+                         [1] * len(trainer.plan["stages"]))  # fmt: skip
+        with self.assertRaisesRegex(penstock.PenstockError, "straight means one worker per stage"):
+            quick(model, samples()[0][:4], straight=True, strategy="dp")
+        with self.assertRaisesRegex(ValueError, "a plan says what .* straight"):
+            quick(model, samples()[0][:4], straight=True, plan=trainer.plan)
+
+    def test_gradient_groups_make_replicas_agree_with_one_worker(self):
+        x, y = samples()
+        model = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 64), nn.Linear(64, 3))
+        trained = []
+        for strategy, workers in (("serial", 1), ("dp", 2), ("gpipe", 2)):
+            trainer = quick(model, x[:4], strategy=strategy, workers=workers, micro_batches=4,
+                            gradient_groups=2)  # fmt: skip
+            for _ in range(3):
+                trainer.step(x, y)
+            trained.append(trainer.state_dict())
+        for other in trained[1:]:
+            for name, value in trained[0].items():
+                self.assertTrue(torch.equal(value, other[name]), name)
 
     def test_parts_in_evaluation_mode_stay_so(self):
         x, y = samples()
@@ -712,7 +792,7 @@ class TrainerTest(unittest.TestCase):
                 self.net = Net()
 
             def forward(self, x, labels):
-                return nn.functional.cross_entropy(self.net(x), labels)
+                return nn.functional.cross_entropy(self.net(x), labels) * 1.0
 
         x, y = samples()
         y[:24] = -100

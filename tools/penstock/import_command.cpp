@@ -40,6 +40,8 @@ Described describe(const exported::Program& program, const model::Model& model) 
                {"schema", program.schema}, {"parameters", model.parameter_count()},
                {"inputs", Json::array()},  {"output", output},
                {"layers", Json::array()}};
+  const std::string note = imported::note_of(model);
+  if (!note.empty()) text.json["note"] = note;
   for (const model::InputSpec& input : model.inputs()) {
     text.table += fmt::format("  input       {}: {}, a sample\n", printable(input.name),
                               train::describe(input.type, input.shape));
@@ -55,6 +57,7 @@ Described describe(const exported::Program& program, const model::Model& model) 
     ties += layer.ties.size();
     width = std::max(width, layer.name.size());
   }
+  if (!note.empty()) text.table += fmt::format("  note        {}\n", note);
   if (ties > 0)
     text.table += fmt::format("  tied        {} use(s) of the weights of others\n", ties);
   text.table += fmt::format(

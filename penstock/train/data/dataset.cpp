@@ -29,6 +29,7 @@ model::Tensors Dataset::inputs_for_transfer(const std::vector<int64_t>& indices)
 }
 
 int64_t Dataset::count_targets(const std::vector<int64_t>& indices) const {
+  if (sample().count_targets) return sample().count_targets(inputs(indices));
   const auto count = static_cast<int64_t>(indices.size());
   const model::TargetSpec& targets = sample().targets;
   if (!targets.needed || targets.type != at::kLong) return count;

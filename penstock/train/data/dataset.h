@@ -35,7 +35,7 @@ class Dataset {
   /// are needed.
   virtual bool is_slow() const { return false; }
   /// How many of these samples' targets count in the loss's mean (model::MiniBatchSize). Default:
-  /// every class; one per sample where targets are other numbers.
+  /// those that the model counts; every class; one per sample where targets are other numbers.
   virtual int64_t count_targets(const std::vector<int64_t>& indices) const;
 };
 

@@ -1,5 +1,7 @@
 #include "penstock/train/data/epoch_batches.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 
 #include "penstock/util/check.h"
@@ -58,12 +60,20 @@ model::Tensors EpochBatches::inputs_for_transfer(MicroBatchId b) const {
 }
 
 at::Tensor EpochBatches::targets(MicroBatchId b) const {
-  return data_.targets(indices(cut_.range(b)));
+  const std::vector<int64_t> samples = indices(cut_.range(b));
+  if (data_.sample().count_targets)
+    return at::scalar_tensor(data_.count_targets(samples), at::kLong);
+  return data_.targets(samples);
 }
 
 int64_t EpochBatches::mini_batch_targets(MiniBatchId t) const {
-  const int64_t begin = t.value * cut_.mini_batch_size;
-  return data_.count_targets(indices({begin, begin + cut_.mini_batch_samples(t)}));
+  const MutexLock lock(mutex_);
+  const auto [place, is_new] = counted_.try_emplace(t);
+  if (is_new) {
+    const int64_t begin = t.value * cut_.mini_batch_size;
+    place->second = data_.count_targets(indices({begin, begin + cut_.mini_batch_samples(t)}));
+  }
+  return place->second;
 }
 
 int64_t EpochBatches::samples(MicroBatchId b) const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "penstock/runtime/batch_source.h"
 #include "penstock/train/data/dataset.h"
+#include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
 
@@ -40,6 +42,7 @@ class EpochBatches : public runtime::BatchSource {
 
   model::Tensors inputs(MicroBatchId b) const override;
   model::Tensors inputs_for_transfer(MicroBatchId b) const override;
+  /// Where the model counts the targets among its inputs: their number.
   at::Tensor targets(MicroBatchId b) const override;
   int64_t samples(MicroBatchId b) const override;
   int64_t mini_batch_samples(MiniBatchId t) const override { return cut_.mini_batch_samples(t); }
@@ -54,6 +57,9 @@ class EpochBatches : public runtime::BatchSource {
   int64_t first_;
   BatchCut cut_;
   uint64_t seed_;
+  mutable Mutex mutex_;
+  /// The targets of mini-batches, which each of its micro-batches asks for.
+  mutable std::map<MiniBatchId, int64_t> counted_ GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock::train

@@ -41,7 +41,8 @@ SampleSpec labelled(model::Shape shape, int64_t classes) {
 
 SampleSpec samples_for(const model::Model& model, const model::LossSpec& loss) {
   return {.inputs = model.inputs(),
-          .targets = model::targets_for(model, model::loss_for(model, loss))};
+          .targets = model::targets_for(model, model::loss_for(model, loss)),
+          .count_targets = model::target_count(model)};
 }
 
 bool is_labelled(const SampleSpec& sample) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/model/counts_targets.h"
 #include "penstock/model/input_spec.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/model.h"
@@ -15,6 +16,8 @@ namespace penstock::train {
 struct SampleSpec {
   std::vector<model::InputSpec> inputs;
   model::TargetSpec targets = {};
+  /// Of a model that makes its loss of targets among its inputs; otherwise empty.
+  model::TargetCount count_targets = {};
 };
 
 /// One float32 input of this shape, and a class.

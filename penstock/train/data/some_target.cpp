@@ -13,7 +13,8 @@ namespace penstock::train {
 
 void require_some_target(const Dataset& data) {
   constexpr int64_t kBlock = 4096;
-  if (!data.sample().targets.needed || data.size() == 0) return;
+  const bool has_targets = data.sample().targets.needed || data.sample().count_targets;
+  if (!has_targets || data.size() == 0) return;
   for (int64_t begin = 0; begin < data.size(); begin += kBlock) {
     std::vector<int64_t> indices(static_cast<size_t>(std::min(kBlock, data.size() - begin)));
     std::iota(indices.begin(), indices.end(), begin);

@@ -163,6 +163,22 @@ class OwnLoss(Tokens):
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), logits
 
 
+class Extremes(nn.Module):
+    """What libtorch 1.13 has no derivative for."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3, stride=4)
+        self.middle = nn.Linear(24, 16)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = F.channel_shuffle(self.conv(x), 2).flatten(2)
+        smallest, largest = torch.aminmax(x, dim=2)
+        some = torch.narrow_copy(x[:, :, 0], 1, 0, 8)
+        return self.head(torch.tanh(self.middle(torch.cat([smallest, largest, some], 1))))
+
+
 class DataDependent(nn.Module):
     """Cannot be trained: draws numbers that cannot be repeated."""
 
@@ -240,6 +256,7 @@ def main():
         ("branches", Branches),
         ("transformer", Transformer),
         ("tokens", Tokens),
+        ("extremes", Extremes),
     ]:
         torch.manual_seed(1)
         model = kind()

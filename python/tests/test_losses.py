@@ -1,0 +1,189 @@
+"""Losses that a model makes itself: PyTorch's numbers however a step is cut, or a word about it.
+
+test_losses.py [-k NAME]
+"""
+
+import copy
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import penstock
+from penstock import _core
+from penstock._tool import _run
+
+FEATURES = 6
+CLASSES = 5
+
+
+class Own(nn.Module):
+    """`loss` of logits and what else there is."""
+
+    def __init__(self, loss):
+        super().__init__()
+        torch.manual_seed(2)
+        self.body = nn.Sequential(nn.Linear(FEATURES, 12), nn.Tanh(), nn.Linear(12, CLASSES))
+        self.loss = loss
+
+    def forward(self, x, *more):
+        return self.loss(self.body(x), *more)
+
+
+class Language(nn.Module):
+    """As transformers makes the loss of a causal model."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.embed = nn.Embedding(CLASSES, 8)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, input_ids, labels):
+        logits = self.head(torch.tanh(self.embed(input_ids))).float()
+        labels = F.pad(labels, (0, 1), value=-100)
+        return F.cross_entropy(logits.view(-1, CLASSES), labels[..., 1:].contiguous().view(-1))
+
+
+def masked(logits, labels, mask):
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    return (losses * mask).sum() / mask.sum()
+
+
+def samples(count=16):
+    torch.manual_seed(3)
+    return torch.randn(count, FEATURES), torch.randint(0, CLASSES, (count,))
+
+
+def trainer_of(module, example, **options):
+    options = {"strategy": "gpipe", "workers": 2, "batch_size": 16, "lr": 0.1, **options}
+    return penstock.Trainer(module, example, progress=False, **options)
+
+
+def warned(module, example, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        trainer = trainer_of(module, example, **options)
+    return trainer, any("mixes the samples" in str(one.message) for one in caught)
+
+
+#: No means over samples, and what they take beside x.
+X, Y = samples()
+MASK = (torch.arange(16) % 3 != 1).float()
+NOT_LINEAR = {
+    "a variance over the batch": (
+        lambda logits, y: F.cross_entropy(logits, y) + 0.1 * logits.var(0).mean(), Y),
+    "the square of a mean": (lambda logits: logits.mean() ** 2 + 1,),
+    "a perplexity": (lambda logits, y: F.cross_entropy(logits, y).exp(), Y),
+    "division by a mask's sum": (masked, Y, MASK),
+    "the same, of whole numbers": (masked, Y, MASK.long()),
+    "weights of classes": (
+        lambda logits, y: F.cross_entropy(logits, y, weight=torch.arange(1.0, CLASSES + 1)), Y),
+    "two means of unequally many": (
+        lambda logits, y, z: F.cross_entropy(logits, y) + F.cross_entropy(logits, z), Y, Y.flip(0)),
+    "the largest of a batch": (lambda logits: logits.square().amax(),),
+    "pairs that are far apart": (lambda logits: -(logits[:, None] - logits[None]).abs().mean(),),
+}  # fmt: skip
+LINEAR = {
+    "a mean of squares": (lambda logits: logits.square().mean(),),
+    "a mean over targets": (lambda logits, y: F.cross_entropy(logits, y), Y),
+    "with label smoothing": (
+        lambda logits, y: F.cross_entropy(logits, y, label_smoothing=0.1), Y),
+    "a difference near to zero": (lambda logits: (logits - logits.detach()).mean() + 1e-3,),
+}  # fmt: skip
+
+
+class OwnLosses(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+
+    def test_those_that_are_no_means_are_not_cut_unless_told(self):
+        for name, (loss, *more) in NOT_LINEAR.items():
+            with self.subTest(name):
+                module, example = Own(loss), (X, *more)
+                with self.assertRaisesRegex(penstock.PenstockError, "micro_batches=1 is what"):
+                    trainer_of(module, example)
+                self.assertTrue(warned(module, example, micro_batches=4)[1])
+                trainer, said = warned(module, example, micro_batches=1)
+                self.assertFalse(said)
+                expected = module(*example).item()
+                self.assertAlmostEqual(trainer.step(example)["loss"], expected, places=5)
+
+    def test_means_are_cut_and_nothing_is_said(self):
+        for name, (loss, *more) in LINEAR.items():
+            with self.subTest(name):
+                module, example = Own(loss), (X, *more)
+                trainer, said = warned(module, example)
+                self.assertFalse(said)
+                expected = module(*example).item()
+                self.assertAlmostEqual(trainer.step(example)["loss"], expected, places=5)
+
+    def expect_same(self, module, batch, targets, **options):
+        """Three steps and an evaluation are those of PyTorch over the whole batch."""
+        trainer = trainer_of(module, batch, batch_size=len(batch[0]), **options)
+        other = copy.deepcopy(module)
+        optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = other(*batch)
+            loss.backward()
+            optimizer.step()
+            made = trainer.step(batch)
+            self.assertAlmostEqual(made["loss"], loss.item(), places=5)
+            self.assertEqual(made["targets"], targets)
+        for name, weight in trainer.state_dict().items():
+            torch.testing.assert_close(weight, other.state_dict()[name], rtol=1e-4, atol=1e-6)
+        seen = trainer.evaluate(batch, batch_size=3)
+        self.assertAlmostEqual(seen["loss"], other(*batch).item(), places=5)
+        self.assertEqual(seen["targets"], targets)
+
+    def test_unequally_many_ignored_targets_count_alike(self):
+        _, y = samples()
+        y[:6] = -100  # the first micro-batch has no target at all
+        y[9] = -100
+        for options in ({"micro_batches": 4}, {"micro_batches": 5},
+                        {"strategy": "dp", "micro_batches": 2}):  # fmt: skip
+            with self.subTest(**options):
+                self.expect_same(Own(F.cross_entropy), (X, y), 9, **options)
+
+    def test_labels_that_are_shifted_count_alike(self):
+        torch.manual_seed(4)
+        ids = torch.randint(0, CLASSES, (8, 7))
+        labels = ids.clone()
+        for row in range(8):
+            labels[row, 7 - row :] = -100
+        self.expect_same(Language(), (ids, labels), 6 + 5 + 4 + 3 + 2 + 1, micro_batches=4)
+
+    def test_the_command_refuses_them_likewise(self):
+        loss, *more = NOT_LINEAR["a perplexity"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = penstock.export(Own(loss), (X, *more), Path(folder) / "own.pt2")
+            data = Path(folder) / "data.npz"
+            names = {one["name"]: (X, Y)[k].numpy()
+                     for k, one in enumerate(_core.Model(str(path)).inputs())}
+            np.savez(data, **names)
+            train = ("train", "--model", str(path), "--data", str(data), "--strategy", "gpipe",
+                     "--workers", "2", "--batch-size", "8", "--steps", "1", "--no-eval")
+            with self.assertRaisesRegex(penstock.PenstockError, "--micro-batches 1 is what"):
+                _run(*train)
+            _run(*train, "--micro-batches", "2")
+
+    def test_an_epoch_is_the_mean_over_its_targets(self):
+        _, y = samples()
+        y[:6] = -100
+        module = Own(F.cross_entropy)
+        trainer = trainer_of(module, (X, y), lr=0.0, micro_batches=4, batch_size=8)
+        epoch, = trainer.fit((X, y))
+        self.assertAlmostEqual(epoch["loss"], module(X, y).item(), places=5)
+        self.assertEqual(epoch["targets"], 10)
+        with self.assertRaisesRegex(penstock.PenstockError, "nothing can be learned"):
+            trainer.fit((X, torch.full_like(y, -100)))
+
+
+if __name__ == "__main__":
+    unittest.main()

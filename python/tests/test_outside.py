@@ -1,0 +1,276 @@
+"""Models as people write them: trained as PyTorch does, or a message that says what and where.
+
+test_outside.py [-k NAME]
+"""
+
+import copy
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import penstock
+
+IDS = 40
+
+
+class Segments(nn.Module):
+    """An embedding of segments that are computed of the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(IDS, 8)
+        self.segment = nn.Embedding(2, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, ids):
+        return self.head((self.embed(ids) + self.segment((ids > 30).long())).mean(1))
+
+
+class Positions(nn.Module):
+    """As RoBERTa counts positions, from behind the padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(IDS, 8)
+        self.place = nn.Embedding(9, 8, padding_idx=1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, ids):
+        real = ids.ne(1).int()
+        places = (torch.cumsum(real, dim=1) * real).long() + 1
+        return self.head((self.embed(ids) + self.place(places)).mean(1))
+
+
+class Partial(nn.Module):
+    """As Phi-3 turns a part of the features: here all of them, and nothing is left."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.second = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        h = torch.cat([h[:, :8].sin(), h[:, 8:]], -1)
+        return self.head(torch.tanh(self.second(h)))
+
+
+class Rotary(nn.Module):
+    """Turned by complex numbers, as Llama's own code does."""
+
+    def __init__(self, persistent):
+        super().__init__()
+        self.first = nn.Linear(6, 6 * 8)
+        self.head = nn.Linear(6 * 8, 5)
+        angles = torch.outer(torch.arange(6.0), torch.arange(1.0, 5.0) / 4)
+        turns = torch.polar(torch.ones_like(angles), angles)
+        self.register_buffer("turns", turns, persistent=persistent)
+
+    def forward(self, x):
+        h = torch.view_as_complex(self.first(x).unflatten(1, (6, 4, 2)))
+        return self.head(torch.view_as_real(h * self.turns).flatten(1))
+
+
+class Extremes(nn.Module):
+    """What libtorch 1.13 has no derivative for."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 24)
+        self.head = nn.Linear(20, 5)
+
+    def forward(self, x):
+        h = F.channel_shuffle(self.first(x).view(-1, 4, 6), 2)
+        smallest, largest = torch.aminmax(h, dim=2)
+        return self.head(torch.cat([smallest, largest, h[:, :2].flatten(1)], 1))
+
+
+def numbers(count=16):
+    torch.manual_seed(5)
+    return torch.randn(count, 6), torch.randint(0, 5, (count,))
+
+
+def tokens(count=16):
+    torch.manual_seed(5)
+    return torch.randint(2, IDS, (count, 7)), torch.randint(0, 5, (count,))
+
+
+CASES = {
+    "computed segments": (Segments, tokens),
+    "computed positions": (Positions, tokens),
+    "a part of nothing": (Partial, numbers),
+    "complex numbers in a buffer": (lambda: Rotary(True), numbers),
+    "complex numbers that are not saved": (lambda: Rotary(False), numbers),
+    "extremes": (Extremes, numbers),
+    "rrelu in evaluation mode": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.RReLU().eval(), nn.Linear(8, 5)), numbers),
+}  # fmt: skip
+
+
+class Outside(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+
+    def test_they_train_as_in_pytorch(self):
+        for name, (make, data) in CASES.items():
+            module = make()
+            modes = {part: part.training for part in module.modules()}
+            x, y = data()
+            other = copy.deepcopy(module)
+            optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+            expected = []
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(other(x), y)
+                loss.backward()
+                optimizer.step()
+                expected.append(loss.item())
+            for strategy, workers in (("serial", 1), ("gpipe", 2)):
+                with self.subTest(name, strategy=strategy):
+                    trainer = penstock.Trainer(
+                        module, x[:4], strategy=strategy, workers=workers, batch_size=16, lr=0.1,
+                        progress=False,
+                    )  # fmt: skip
+                    for loss in expected:
+                        self.assertAlmostEqual(trainer.step(x, y)["loss"], loss, places=5)
+                    weights = trainer.state_dict()
+                    for key, value in other.state_dict().items():
+                        torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-6)
+                    copy.deepcopy(module).load_state_dict(weights, strict=True)
+                    trainer.load_state_dict(weights)
+            self.assertEqual(modes, {part: part.training for part in module.modules()})
+
+
+class Said(unittest.TestCase):
+    def refusal(self, module, example):
+        with self.assertRaises(penstock.PenstockError) as caught:
+            penstock.Trainer(module, example, progress=False)
+        return str(caught.exception)
+
+    def test_the_sequence_first_is_said_to_be_one_layer(self):
+        class First(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.head(self.body(x.transpose(0, 1)).transpose(0, 1)[:, -1])
+
+        x = torch.randn(8, 5, 6)
+        with self.assertWarnsRegex(UserWarning, "operators with weights are one layer.*5 x batch"):
+            penstock.Trainer(First(), x, strategy="1f1b-flush", workers=2, batch_size=8,
+                             progress=False)  # fmt: skip
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            module = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)), nn.Flatten(),
+                                   nn.Linear(30, 3))  # fmt: skip
+            penstock.Trainer(module, x, strategy="1f1b-flush", workers=2, batch_size=8,
+                             progress=False)  # fmt: skip
+        self.assertFalse(any("one layer" in str(one.message) for one in caught))
+
+    def test_weights_of_bfloat16_are_one_line(self):
+        module = nn.Sequential(*(nn.Linear(6, 6) for _ in range(20))).to(torch.bfloat16)
+        message = self.refusal(module, torch.randn(4, 6, dtype=torch.bfloat16))
+        self.assertRegex(message, "'0.weight' and 39 more are bfloat16: .* module.float\\(\\)")
+        self.assertLessEqual(len(message.splitlines()), 3)
+
+    def test_inputs_that_are_complex_are_named(self):
+        class Parts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, spectrum):
+                return self.head(spectrum.abs())
+
+        message = self.refusal(Parts(), torch.randn(4, 6, dtype=torch.complex64))
+        self.assertRegex(message, "the input 'spectrum' is complex64: expected float32")
+
+    def test_the_line_that_fixes_the_batch_is_named(self):
+        class Fixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.head(x.view(4, 6))
+
+        with self.assertRaisesRegex(ValueError, "fixed at test_outside.py:.*view\\(4, 6\\)"):
+            penstock.Trainer(Fixed(), torch.randn(4, 6), progress=False)
+
+    def test_what_cannot_be_exported_has_a_line_or_a_name(self):
+        class Packed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn = nn.LSTM(6, 8, batch_first=True)
+                self.head = nn.Linear(8, 3)
+
+            def forward(self, x, lengths):
+                rows = nn.utils.rnn.pack_padded_sequence(x, lengths, True, False)
+                return self.head(self.rnn(rows)[1][0][-1])
+
+        class Sparse(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(6, 3)
+                self.register_buffer("mix", torch.eye(6).to_sparse())
+
+            def forward(self, x):
+                return self.head((self.mix @ x.t()).t())
+
+        x = torch.randn(4, 5, 6)
+        with self.assertRaisesRegex(ValueError, "at test_outside.py:[0-9]+: .*self.rnn.rows"):
+            penstock.Trainer(Packed(), (x, torch.tensor([5, 3, 2, 1])), progress=False)
+        with self.assertRaisesRegex(ValueError, "the buffer 'mix' is sparse"):
+            penstock.Trainer(Sparse(), x[:, 0], progress=False)
+
+    def test_how_many_targets_count_is_left_out(self):
+        class Counted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, x, labels, num_items_in_batch):
+                loss = F.cross_entropy(self.head(x), labels, reduction="sum")
+                return loss / num_items_in_batch
+
+        message = self.refusal(
+            Counted(), (torch.randn(4, 6), torch.zeros(4, dtype=torch.long), torch.tensor(4))
+        )
+        self.assertRegex(message, "the input 'num_items_in_batch' is one number.* is left out")
+
+    def test_a_length_of_any_size_is_that_of_the_example(self):
+        class Mean(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(6, 6)
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.head(torch.tanh(self.body(x)).mean(1))
+
+        shapes = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("length")},)
+        program = torch.export.export(
+            Mean(), (torch.randn(4, 7, 6),), dynamic_shapes=shapes, strict=False
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "mean.pt2"
+            torch.export.save(program, path)
+            with self.assertWarnsRegex(UserWarning, "any size in the file, and 7 in training"):
+                trainer = penstock.Trainer(path, strategy="gpipe", batch_size=8, progress=False)
+            y = torch.zeros(8, dtype=torch.long)
+            trainer.step(torch.randn(8, 7, 6), y)
+            with self.assertRaisesRegex(penstock.PenstockError, "7x6, found float32, 9x6"):
+                trainer.step(torch.randn(8, 9, 6), y)
+
+
+if __name__ == "__main__":
+    unittest.main()
