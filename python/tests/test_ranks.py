@@ -201,7 +201,7 @@ class Ranks(unittest.TestCase):
             ("KeyError 'mine'", "PenstockError rank 0: KeyError: 'mine'"),
             ("PenstockError rank 1: ValueError: bad file", "ValueError bad file"),
             ("PenstockError the ranks of a job must have the same lr: rank 0 has 0.1, ",) * 2,
-            (f"{same} trains epoch 1 in batches of 16",) * 2,
+            (f"{same} trains epoch 1 from step 0 on in batches of 16",) * 2,
             (f"{same} evaluates the data, 64 samples",) * 2,
             ("PenstockError rank 1: the array 'input'", "PenstockError the array 'input'"),
             ("", "PenstockError rank 0: "),
