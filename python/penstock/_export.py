@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import sys
 import traceback
 import warnings
 from pathlib import Path
@@ -123,21 +122,21 @@ def _own_gradients() -> Iterator[set[str]]:
     """What the module's code does to gradients meanwhile: torch.export leaves it out silently.
 
     Seen where PyTorch itself comes along, so that it does not matter by which name the module calls
-    it (a bound ``MyFunction.apply``).
+    it (a bound ``MyFunction.apply``): each application of a function makes a node.
     """
     found: set[str] = set()
-    functions, autograd = torch.autograd.function, torch.autograd
+    node, autograd = torch.autograd.function.BackwardCFunction, torch.autograd
     inference = torch.inference_mode
-    has_context, register = functions._is_setup_context_defined, torch.Tensor.register_hook
+    make_node, register = node.__init__, torch.Tensor.register_hook
     run_backward, enter = autograd._engine_run_backward, inference.__enter__
 
-    def seen_apply(setup_context: Any) -> bool:
-        cls = sys._getframe(1).f_locals.get("cls")
+    def seen_node(self: Any, *options: Any, **more: Any) -> None:
+        cls = type(self)._forward_cls
         if cls is torch.utils.checkpoint.CheckpointFunction:
             found.add("checkpoint(use_reentrant=True), where use_reentrant=False would do")
-        elif cls is not None and not cls.__module__.startswith("torch."):
+        elif not cls.__module__.startswith("torch."):
             found.add(f"the backward pass of {cls.__name__}")
-        return has_context(setup_context)
+        make_node(self, *options, **more)
 
     def seen_register(tensor: torch.Tensor, hook: Any) -> Any:
         found.add("a hook of a tensor's gradient (register_hook)")
@@ -153,14 +152,14 @@ def _own_gradients() -> Iterator[set[str]]:
             found.add("torch.inference_mode(), where torch.no_grad() would do")
         enter(mode)
 
-    functions._is_setup_context_defined = seen_apply
+    node.__init__ = seen_node
     torch.Tensor.register_hook = seen_register
     autograd._engine_run_backward = seen_backward
     inference.__enter__ = seen_inference
     try:
         yield found
     finally:
-        functions._is_setup_context_defined = has_context
+        node.__init__ = make_node
         torch.Tensor.register_hook = register
         autograd._engine_run_backward = run_backward
         inference.__enter__ = enter
