@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "penstock/runtime/test_support.h"
+#include "penstock/runtime/testing_trap.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime::testing {
@@ -10,31 +11,6 @@ namespace {
 
 using plan::Strategy;
 using schedule::WeightPolicy;
-
-/// Passes its input through until call number `fail_at`; then it throws an error with the text
-/// `what`, or sleeps.
-class Trap : public model::Layer {
- public:
-  enum class What { Throw, TorchError, Sleep };
-  Trap(What what, int fail_at) : what_(what), left_(fail_at) {}
-  std::string kind() const override { return "trap"; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
-    return inputs;
-  }
-  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
-                         const model::ForwardContext&) const override {
-    if (left_.fetch_sub(1) == 0) {
-      if (what_ == What::Throw) throw std::logic_error("trap sprung");
-      if (what_ == What::TorchError) return {inputs[0].view({-1, 7777})};
-      std::this_thread::sleep_for(std::chrono::milliseconds(900));
-    }
-    return {inputs[0] * 1.0};
-  }
-
- private:
-  What what_;
-  mutable std::atomic<int> left_;
-};
 
 model::Model trapped(Trap::What what, int fail_at) {
   model::ModelBuilder net("trapped");

@@ -33,31 +33,6 @@ enum class Stop : uint8_t {
 };
 constexpr const char* kStopNames[] = {"steps", "epochs", "signal", "error", "watcher"};
 
-struct ScheduleCase {
-  std::string strategy;
-  std::vector<int> replicas;
-  int64_t micro_batches = 4;
-  int chunks = 1;
-  std::string weights = {};
-};
-
-const std::vector<ScheduleCase> kFlush = {
-    {"serial", {1}},
-    {"serial", {1}, 1},
-    {"dp", {2}},
-    {"dp", {3}, 6},
-    {"mp", {1, 1, 1}, 1},
-    {"gpipe", {1, 1, 1}},
-    {"gpipe", {2, 1, 2}, 5},
-    {"1f1b-flush", {1, 1, 1, 1}, 2},
-    {"1f1b-flush", {2, 1}},
-    {"eager-1f1b", {1, 1, 1}, 6},
-    {"interleaved", {1, 1, 1, 1}, 4, 2},
-    {"zb-h1", {1, 1}, 8},
-    {"zb-v", {1, 1, 1, 1}, 6, 2},
-    {"dualpipe", {2, 2, 2, 2}, 8},
-    {"chimera", {2, 2}, 4},
-};
 /// Of these the pipeline stays full from step to step: a stop inside of an epoch drains it, which
 /// changes what is learned.
 const std::vector<ScheduleCase> kDelayed = {
@@ -158,14 +133,12 @@ TrainOptions random_options(Rng& rng, bool delays) {
 Trial random_trial(uint64_t seed) {
   Rng rng(derive_seed(seed, hash_name("resume")));
   const bool delays = rng.below(5) == 0;
-  const ScheduleCase& chosen = one_of(rng, delays ? kDelayed : kFlush);
+  const ScheduleCase& chosen = one_of(rng, delays ? kDelayed : flush_cases());
   const auto kind = rng.below(4);
   const bool tied = kind == 2 && !delays && chosen.micro_batches > 1;
   model::Model model = kind == 3 ? normalised_model() : branching_model(kind == 0 ? 0 : 0.2, tied);
   TrainOptions options = random_options(rng, delays);
-  options.plan =
-      plan_for(model, chosen.strategy, chosen.replicas, chosen.micro_batches, chosen.chunks);
-  if (!chosen.weights.empty()) options.plan.weights = plan::parse_weight_policy(chosen.weights);
+  options.plan = plan_for(model, chosen);
   if (!delays) {
     options.plan.precision = one_of<Precision>(
         rng, {Precision::Float32, Precision::Float32, Precision::BFloat16, Precision::Float16});

@@ -16,40 +16,6 @@
 namespace penstock::train {
 namespace {
 
-struct Case {
-  std::string strategy;
-  std::vector<int> replicas;
-  int64_t micro_batches = 4;
-  int chunks = 1;
-  std::string weights = {};
-};
-
-/// Every kind, with fewer micro-batches than stages, the same number, and more.
-const std::vector<Case> kFlushCases = {
-    {"serial", {1}},
-    {"dp", {2}},
-    {"dp", {3}, 6},
-    {"mp", {1, 1, 1}, 1},
-    {"gpipe", {1, 1, 1}},
-    {"gpipe", {2, 1, 2}, 5},
-    {"1f1b-flush", {1, 1, 1, 1}, 2},
-    {"1f1b-flush", {2, 1}},
-    {"1f1b-flush", {3, 2, 1}, 7},
-    {"eager-1f1b", {1, 1, 1}, 6},
-    {"interleaved", {1, 1, 1, 1}, 4, 2},
-    {"interleaved", {1, 1, 1, 1, 1, 1}, 5, 3},
-    {"zb-h1", {1, 1}, 8},
-    {"zb-h1", {1, 1, 1}, 2},
-    {"zb-h2", {1, 1, 1}, 6},
-    {"zb-v", {1, 1, 1, 1}, 6, 2},
-    {"v-half", {1, 1, 1, 1, 1, 1}, 7, 2},
-    {"v-min", {1, 1, 1, 1}, 6, 2},
-    {"dualpipe-v", {1, 1, 1, 1}, 6, 2},
-    {"dualpipe", {2, 2, 2, 2}, 8},
-    {"chimera", {2, 2}, 4},
-    {"chimera", {2, 2, 2, 2}, 8},
-};
-
 TrainOptions check_options(const plan::Plan& plan) {
   TrainOptions options;
   options.plan = plan;
@@ -60,7 +26,7 @@ TrainOptions check_options(const plan::Plan& plan) {
   return options;
 }
 
-std::string title_of(const Case& c) {
+std::string title_of(const ScheduleCase& c) {
   return c.strategy + " with " + std::to_string(c.micro_batches) + " micro-batches, " +
          std::to_string(c.replicas.size()) + " stages";
 }
@@ -77,23 +43,18 @@ void expect_equal(const SerialCheck& check, size_t steps) {
 TEST(SerialCheck, EveryFlushScheduleTrainsBitForBitLikeOneWorker) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
-  for (const Case& c : kFlushCases) {
+  for (const ScheduleCase& c : flush_cases()) {
     SCOPED_TRACE(title_of(c));
-    expect_equal(
-        check_against_serial(
-            model, data,
-            check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 12),
-        12);
+    expect_equal(check_against_serial(model, data, check_options(plan_for(model, c)), 12), 12);
   }
 }
 
 TEST(SerialCheck, TrainingWithAClippedNormIsBitForBitLikeOneWorker) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
-  for (const Case& c : kFlushCases) {
+  for (const ScheduleCase& c : flush_cases()) {
     SCOPED_TRACE(title_of(c));
-    TrainOptions options =
-        check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+    TrainOptions options = check_options(plan_for(model, c));
     options.max_grad_norm = 0.3;
     const SerialCheck check = check_against_serial(model, data, options, 6);
     expect_equal(check, 6);
@@ -117,10 +78,9 @@ TEST(SerialCheck, GroupsOfParametersTrainBitForBitLikeOnOneWorker) {
   const DataSplit data = feature_data();
   for (const bool tied : {false, true}) {
     const model::Model model = branching_model(0.2, tied);
-    for (const Case& c : kFlushCases) {
+    for (const ScheduleCase& c : flush_cases()) {
       SCOPED_TRACE(title_of(c));
-      TrainOptions options =
-          check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+      TrainOptions options = check_options(plan_for(model, c));
       const double plain = check_against_serial(model, data, options, 3).losses.back();
       options.optimizer.groups = weights_and_biases(model);
       const SerialCheck check = check_against_serial(model, data, options, 3);
@@ -135,10 +95,9 @@ TEST(SerialCheck, TheReferenceRoundsWhatReplicasSendIn16Bits) {
   for (const bool tied : {false, true}) {
     const model::Model model = branching_model(0.2, tied);
     for (const char* precision : {"bfloat16", "float16"}) {
-      for (const Case& c : kFlushCases) {
+      for (const ScheduleCase& c : flush_cases()) {
         SCOPED_TRACE(title_of(c) + " " + precision);
-        TrainOptions options =
-            check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+        TrainOptions options = check_options(plan_for(model, c));
         options.plan.gradient_precision = plan::parse_sync_precision(precision);
         options.max_grad_norm = tied ? 0 : 0.3;
         expect_equal(check_against_serial(model, data, options, 4), 4);
@@ -150,13 +109,9 @@ TEST(SerialCheck, TheReferenceRoundsWhatReplicasSendIn16Bits) {
 TEST(SerialCheck, WeightsThatStagesShareTrainBitForBitLikeOneWorker) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();
-  for (const Case& c : kFlushCases) {
+  for (const ScheduleCase& c : flush_cases()) {
     SCOPED_TRACE(title_of(c));
-    expect_equal(
-        check_against_serial(
-            model, data,
-            check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 6),
-        6);
+    expect_equal(check_against_serial(model, data, check_options(plan_for(model, c)), 6), 6);
   }
 }
 
@@ -166,10 +121,11 @@ TEST(SerialCheck, EvaluationGivesTheSameAccuracyOnWorkersWithSeveralStages) {
   TrainOptions options = check_options(plan_for(model, "serial", {1}, 4));
   const TrainResult serial = train(model, data, options);
   ASSERT_TRUE(serial.test_accuracy.has_value());
-  for (const Case& c : {Case{"interleaved", {1, 1, 1, 1}, 4, 2}, Case{"zb-v", {1, 1, 1, 1}, 4, 2},
-                        Case{"chimera", {2, 2}, 4}}) {
+  for (const ScheduleCase& c :
+       {ScheduleCase{"interleaved", {1, 1, 1, 1}, 4, 2}, ScheduleCase{"zb-v", {1, 1, 1, 1}, 4, 2},
+        ScheduleCase{"chimera", {2, 2}, 4}}) {
     SCOPED_TRACE(title_of(c));
-    options.plan = plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks);
+    options.plan = plan_for(model, c);
     const TrainResult result = train(model, data, options);
     EXPECT_EQ(result.test_accuracy, serial.test_accuracy);
     EXPECT_NEAR(*result.epochs.back().test_loss, *serial.epochs.back().test_loss, 1e-5);
@@ -188,15 +144,14 @@ TEST(SerialCheck, RecomputationChangesNothing) {
 TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
   const model::Model model = branching_model(0.2);
   const DataSplit data = feature_data();
-  const std::vector<Case> cases = {{"1f1b", {1, 1, 1}, 1, 1, "stash"},
-                                   {"1f1b", {1, 1, 1, 1}, 2, 1, "vertical-sync"},
-                                   {"1f1b", {1, 1, 1}, 1, 1, "latest"},
-                                   {"1f1b", {2, 1}, 2, 1, "stash"},
-                                   {"2bw", {1, 1, 1}, 3, 1, "2bw"}};
-  for (const Case& c : cases) {
+  const std::vector<ScheduleCase> cases = {{"1f1b", {1, 1, 1}, 1, 1, "stash"},
+                                           {"1f1b", {1, 1, 1, 1}, 2, 1, "vertical-sync"},
+                                           {"1f1b", {1, 1, 1}, 1, 1, "latest"},
+                                           {"1f1b", {2, 1}, 2, 1, "stash"},
+                                           {"2bw", {1, 1, 1}, 3, 1, "2bw"}};
+  for (const ScheduleCase& c : cases) {
     SCOPED_TRACE(c.weights + " " + title_of(c));
-    TrainOptions options = check_options(plan_for(model, c.strategy, c.replicas, c.micro_batches));
-    options.plan.weights = plan::parse_weight_policy(c.weights);
+    TrainOptions options = check_options(plan_for(model, c));
     // into the second epoch
     const SerialCheck check = check_against_serial(model, data, options, 14);
     EXPECT_EQ(check.losses.size(), 14U);

@@ -4,16 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
 
+#include "penstock/runtime/testing_trap.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 
 namespace penstock::train {
 namespace {
+
+using runtime::testing::Trap;
 
 class Sessions : public testing::TestWithParam<std::string> {};
 
@@ -142,35 +142,13 @@ TEST(Session, SchedulesThatEndNeedAnEnd) {
   EXPECT_NO_THROW(Session(model, options));
 }
 
-/// Passes its input through until call number `fail_at`.
-class Trap : public model::Layer {
- public:
-  explicit Trap(int fail_at) : left_(fail_at) {}
-  std::string kind() const override { return "trap"; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
-    return inputs;
-  }
-  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
-                         const model::ForwardContext&) const override {
-    if (left_.fetch_sub(1) == 0) {
-      // The other workers get as far as they can.
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      throw std::logic_error("trap sprung");
-    }
-    return {inputs[0]};
-  }
-
- private:
-  mutable std::atomic<int> left_;
-};
-
 /// Four layers with weights; the trap stands between the second and the third one.
 model::Model trapped(int fail_at) {
   model::ModelBuilder net("trapped");
   model::Value x = net.input({6});
   x = net.tanh(net.linear(x, {.features = 8, .name = "fc1"}));
   x = net.tanh(net.linear(x, {.features = 8, .name = "fc2"}));
-  x = net.apply(std::make_shared<Trap>(fail_at), {x}).front();
+  x = net.apply(std::make_shared<Trap>(Trap::What::ThrowLate, fail_at), {x}).front();
   x = net.tanh(net.linear(x, {.features = 8, .name = "fc3"}));
   return net.build(net.linear(x, {.features = 3, .name = "fc4"}));
 }

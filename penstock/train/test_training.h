@@ -75,4 +75,47 @@ inline plan::Plan plan_for(const model::Model& model, const std::string& strateg
   return plan;
 }
 
+struct ScheduleCase {
+  std::string strategy;
+  std::vector<int> replicas;
+  int64_t micro_batches = 4;
+  int chunks = 1;
+  std::string weights = {};  ///< the policy; empty: the strategy's own
+};
+
+/// Every kind that flushes, with fewer micro-batches than stages, the same number, and more.
+inline const std::vector<ScheduleCase>& flush_cases() {
+  static const std::vector<ScheduleCase> cases = {
+      {"serial", {1}},
+      {"dp", {2}},
+      {"dp", {3}, 6},
+      {"mp", {1, 1, 1}, 1},
+      {"gpipe", {1, 1, 1}},
+      {"gpipe", {2, 1, 2}, 5},
+      {"1f1b-flush", {1, 1, 1, 1}, 2},
+      {"1f1b-flush", {2, 1}},
+      {"1f1b-flush", {3, 2, 1}, 7},
+      {"eager-1f1b", {1, 1, 1}, 6},
+      {"interleaved", {1, 1, 1, 1}, 4, 2},
+      {"interleaved", {1, 1, 1, 1, 1, 1}, 5, 3},
+      {"zb-h1", {1, 1}, 8},
+      {"zb-h1", {1, 1, 1}, 2},
+      {"zb-h2", {1, 1, 1}, 6},
+      {"zb-v", {1, 1, 1, 1}, 6, 2},
+      {"v-half", {1, 1, 1, 1, 1, 1}, 7, 2},
+      {"v-min", {1, 1, 1, 1}, 6, 2},
+      {"dualpipe-v", {1, 1, 1, 1}, 6, 2},
+      {"dualpipe", {2, 2, 2, 2}, 8},
+      {"chimera", {2, 2}, 4},
+      {"chimera", {2, 2, 2, 2}, 8},
+  };
+  return cases;
+}
+
+inline plan::Plan plan_for(const model::Model& model, const ScheduleCase& c) {
+  plan::Plan plan = plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks);
+  if (!c.weights.empty()) plan.weights = plan::parse_weight_policy(c.weights);
+  return plan;
+}
+
 }  // namespace penstock::train
