@@ -15,7 +15,8 @@ namespace penstock::runtime {
 NormPart::NormPart(const StageContext& context, StageSums& sums)
     : context_(context),
       sums_(sums),
-      on_one_gpu_(context.run.is_on_one_gpu() && context.device().compute().memory().is_cuda()) {}
+      on_one_gpu_(context.run.devices.is_one_gpu() &&
+                  context.device().compute().memory().is_cuda()) {}
 
 void NormPart::contribute(MiniBatchId mini_batch, NormShare& share) {
   const Tensors& gradients = sums_.ready(mini_batch);

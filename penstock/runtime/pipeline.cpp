@@ -225,7 +225,7 @@ RunResult Pipeline::run(const RunRequest& request) {
   const Run run = make_run(*stages_, running_->handover, request, steps_, loss_scale_);
   const std::unique_ptr<Fabric> fabric = world().open(run.setup, opening);
   std::optional<LinkWatch> link_watch;
-  if (run.links != nullptr) link_watch.emplace(*run.links, *fabric);
+  if (run.devices.links != nullptr) link_watch.emplace(*run.devices.links, *fabric);
   const std::vector<std::unique_ptr<StageWorker>> workers = make_workers(*stages_, run, *fabric);
   const Clock::time_point start = Clock::now();
   Clock::duration wall{};

@@ -1,6 +1,5 @@
 #include "penstock/runtime/run.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -151,30 +150,17 @@ Run make_run(const Stages& stages, Handover& handover, const RunRequest& request
           .splits_backward = stages_that_split(request.schedule),
           .steps_before = steps,
           .loss_scale = loss_scale,
-          .site = has_gpu ? &stages.world->site() : nullptr,
-          .ready = has_gpu ? &handover.ready : nullptr,
-          .links = links,
-          .exchanges = make_exchanges(stages, training, links),
-          .layout = layout};
+          .devices = {.site = has_gpu ? &stages.world->site() : nullptr,
+                      .ready = has_gpu ? &handover.ready : nullptr,
+                      .links = links,
+                      .layout = layout,
+                      .exchanges = make_exchanges(stages, training, links)}};
   if (training && scales_loss(options.precision)) {
     const graph::ValueRef output = stages.model.graph().outputs().front();
     run.loss_versions =
         loss_versions(request.schedule, stages.stage_of_layer.at(output.layer.index()));
   }
   return run;
-}
-
-at::Device Run::device_of(WorkerId worker) const {
-  return site == nullptr || site->device_of_worker.empty() ? at::Device(at::kCPU)
-                                                           : site->device_of_worker[worker.index()];
-}
-
-bool Run::is_on_one_gpu() const {
-  if (site == nullptr || site->device_of_worker.empty() || site->num_ranks() > 1) return false;
-  const at::Device first = site->device_of_worker.front();
-  return first.is_cuda() &&
-         std::all_of(site->device_of_worker.begin(), site->device_of_worker.end(),
-                     [&](const at::Device& device) { return device == first; });
 }
 
 }  // namespace penstock::runtime

@@ -11,9 +11,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/runtime/batch_source.h"
-#include "penstock/runtime/device/device_links.h"
-#include "penstock/runtime/device/ready_board.h"
-#include "penstock/runtime/device/replica_exchange.h"
+#include "penstock/runtime/device/rank_devices.h"
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/pipeline_options.h"
@@ -43,7 +41,7 @@ struct Handover {
 };
 
 /// All workers read it and none changes it; state that workers share and change is behind the
-/// fabric and `ready`.
+/// fabric and `devices`.
 struct Run {
   const PipelineOptions& pipeline;
   RunRequest request;
@@ -58,22 +56,13 @@ struct Run {
   /// By micro-batch, the version of the weights that its loss is computed with; only where the loss
   /// is scaled.
   std::vector<int64_t> loss_versions = {};
-  const Site* site = nullptr;    ///< of the rank; null: all workers are here, on the CPU
-  ReadyBoard* ready = nullptr;   ///< of the rank; null: no worker has a GPU
-  DeviceLinks* links = nullptr;  ///< of the rank; null: none
-  /// By stage, where its replicas add gradients in the memory of GPUs; otherwise null.
-  std::vector<std::unique_ptr<ReplicaExchange>> exchanges;
-  MessageLayout layout;  ///< what messages hold
+  RankDevices devices;
 
   const schedule::Schedule& schedule() const { return setup.schedule; }
   const BatchSource& source() const { return request.source; }
   const RunOptions& options() const { return request.options; }
   /// Whether what is summed are changes of weights, instead of gradients.
   bool sums_updates() const { return setup.sync == plan::GradientSync::Asynchronous; }
-  /// Of a worker of this rank.
-  at::Device device_of(WorkerId worker) const;
-  /// Whether all workers of the run are here, on one GPU.
-  bool is_on_one_gpu() const;
 };
 
 /// `handover` is used until the run has ended. `steps`: optimiser steps before the run.

@@ -291,8 +291,7 @@ std::string StageWorker::out_of_device_memory() const {
   int64_t others = 0;
   for (size_t w = 0; w < run_.pipeline.planned_memory_bytes.size(); ++w) {
     const WorkerId other{static_cast<int32_t>(w)};
-    const bool is_here = run_.site == nullptr || run_.site->holds(other);
-    if (other != worker_ && is_here && run_.device_of(other) == device)
+    if (other != worker_ && run_.devices.holds(other) && run_.devices.of(other) == device)
       others += run_.pipeline.planned_memory_bytes[w];
   }
   text += fmt::format("; the plan predicted {} for this worker",
@@ -396,19 +395,9 @@ void StageWorker::send(const Action& action) {
   model::Tensors tensors = is_backward ? from.give_gradients(action.micro_batch, action.peer)
                                        : from.give_outputs(action.micro_batch, action.peer);
   const Message message = message_of(action);
-  if (run_.ready != nullptr) tensors = leave(message, std::move(tensors));
-  wait([&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
-}
-
-model::Tensors StageWorker::leave(const Message& message, model::Tensors tensors) {
   const WorkerId receiver = run_.table.worker_of(message.to, message.micro_batch);
-  if (run_.site != nullptr && !run_.site->holds(receiver)) {
-    if (run_.links == nullptr) return device_->to_host(std::move(tensors));
-    return {run_.links->send(message, std::move(tensors), run_.layout(message))};
-  }
-  Parcel parcel = device_->give(std::move(tensors), run_.device_of(receiver).is_cpu());
-  run_.ready->put(message, {std::move(parcel.ready), parcel.from});
-  return std::move(parcel.tensors);
+  tensors = run_.devices.leave(message, receiver, std::move(tensors), *device_);
+  wait([&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
 }
 
 void StageWorker::receive(const Action& action) {
@@ -416,16 +405,7 @@ void StageWorker::receive(const Action& action) {
   const Message message = message_of(action);
   model::Tensors tensors;
   wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
-  if (run_.links != nullptr && run_.links->carries(message)) {
-    PENSTOCK_CHECK(tensors.size() == 1, tensors.size());
-    tensors = run_.links->receive(message, tensors.front(), run_.layout(message));
-  } else if (run_.ready != nullptr) {
-    ReadyBoard::Note note = run_.ready->take(message);
-    tensors = note.from.is_cpu() && !note.ready && !device_->is_host()
-                  ? device_->to_device(std::move(tensors))
-                  : device_->take({std::move(tensors), std::move(note.ready), note.from},
-                                  /*exclusive=*/is_backward);
-  }
+  tensors = run_.devices.arrive(message, std::move(tensors), *device_);
   if (run_.request.endless != nullptr && !is_backward && !tensors.front().defined())
     return end_before(action.micro_batch);
   if (is_backward)

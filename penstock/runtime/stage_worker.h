@@ -68,8 +68,6 @@ class StageWorker {
   void execute(const schedule::Action& action);
   void keep(const schedule::TimelineEvent& event);
   void send(const schedule::Action& action);
-  /// The tensors as their receiver takes them (ReadyBoard).
-  model::Tensors leave(const Message& message, model::Tensors tensors);
   void receive(const schedule::Action& action);
   void norm(const schedule::Action& action);
   /// Stages of this worker exchange tensors without messages.

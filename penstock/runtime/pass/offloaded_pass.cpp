@@ -17,8 +17,9 @@ bool is_alone_on_device(const Run& run, WorkerId worker) {
   if (run.table.held_by(worker).size() > 1) return false;
   for (int32_t w = 0; w < run.table.num_workers(); ++w) {
     const WorkerId other{w};
-    const bool is_here = run.site == nullptr || run.site->holds(other);
-    if (other != worker && is_here && run.device_of(other) == run.device_of(worker)) return false;
+    if (other != worker && run.devices.holds(other) &&
+        run.devices.of(other) == run.devices.of(worker))
+      return false;
   }
   return true;
 }

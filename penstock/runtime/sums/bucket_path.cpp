@@ -122,7 +122,7 @@ void DevicePath::finish_gather(size_t) {
 
 std::unique_ptr<BucketPath> make_bucket_path(const StageContext& context,
                                              const Grouping& grouping) {
-  ReplicaExchange* const exchange = context.run.exchanges[context.stage().index()].get();
+  ReplicaExchange* const exchange = context.run.devices.exchanges[context.stage().index()].get();
   if (exchange == nullptr) return std::make_unique<FabricPath>(context);
   return std::make_unique<DevicePath>(context, *exchange, grouping);
 }
