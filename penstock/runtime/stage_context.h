@@ -14,7 +14,11 @@
 
 namespace penstock::runtime {
 
-/// Runs a call that may block, for the worker: until it is Ready; throws otherwise.
+/// Another worker has failed: this one ends without an error of its own.
+struct Aborted {};
+
+/// Runs a call that may block, for the worker: until it is Ready; throws otherwise, Aborted where
+/// the fabric is closed.
 using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call)>;
 
 /// Lives as long as the run. Nothing in it changes but the replica and the worker's loss scale.

@@ -3,16 +3,16 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "penstock/runtime/device/device_timeline.h"
+#include "penstock/runtime/endless_walk.h"
 #include "penstock/runtime/stage_run.h"
+#include "penstock/runtime/worker_timeline.h"
 
 namespace penstock::runtime {
 
@@ -37,36 +37,23 @@ class StageWorker {
   /// What went to the fabric; null: nothing.
   const std::exception_ptr& failure() const { return failure_; }
   WorkerId id() const { return worker_; }
-  std::vector<schedule::TimelineEvent> take_events() { return std::move(events_); }
+  std::vector<schedule::TimelineEvent> take_events() { return timeline_.take_events(); }
   /// The sums that travelled while it computed, in the order in which they came. Several are on
   /// their way at a time; each has the time from the one before to its own end, or less.
   std::vector<schedule::SumEvent> sum_events() const;
-  int64_t waiting_ns() const { return total_waiting_ns_; }
+  int64_t waiting_ns() const { return timeline_.waiting_ns(); }
   int64_t peak_versions() const;
   /// Null: the run scales no loss.
   const LossScale* loss_scale() const { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
  private:
   void run_actions();
+  void run_list(const std::vector<schedule::Action>& actions);
+  bool enter(MiniBatchId mini_batch);
   /// Behind the action at this place: the inputs of the stage's next forward are on their way.
   void prefetch_after(const std::vector<schedule::Action>& actions, size_t place);
-  /// Where the host runs ahead of the device: not by more than a few forwards.
-  void keep_pace();
   void run_action(const schedule::Action& action);
-  void say_step(const schedule::Action& action) const;
-  // Endless runs. The first stage learns from the source that the stream has ended, and tells the
-  // stages behind it by a message without tensors in the place of the first frame that never comes.
-  void run_endless();
-  /// Whether the action belongs to a micro-batch that exists.
-  bool takes_part(const schedule::Action& action);
-  bool next_is_there(MicroBatchId micro_batch);
-  void end_before(MicroBatchId micro_batch);
-  /// What the exception that is being handled means, met in that action (null: before the first).
-  std::exception_ptr failure_in(const schedule::Action* action);
-  std::string out_of_device_memory() const;
-  bool enter(MiniBatchId mini_batch);
   void execute(const schedule::Action& action);
-  void keep(const schedule::TimelineEvent& event);
   void send(const schedule::Action& action);
   void receive(const schedule::Action& action);
   void norm(const schedule::Action& action);
@@ -83,24 +70,17 @@ class StageWorker {
   const Run& run_;
   Fabric& fabric_;
   WorkerOptions options_;
-  size_t max_events_;
   std::optional<LossScale> loss_scale_;            ///< the stages refer to it
   std::vector<std::unique_ptr<StageRun>> stages_;  ///< ascending
   WorkerDevice* device_;                           ///< of its stages
-  std::shared_ptr<HostStash> leaving_;             ///< by the last OFFLOAD
-  std::optional<DeviceTimeline> device_timeline_;  ///< where the device is a GPU
-  std::deque<model::EventPtr> forwards_;           ///< the ends of those that the host is ahead of
-  int64_t last_entered_ = -1;
-  int64_t end_ = INT64_MAX;  ///< endless runs: the number of micro-batches, once it is known
+  WorkerTimeline timeline_;
+  std::optional<EndlessWalk> endless_;  ///< of an endless run; refers to the stages
+  std::shared_ptr<HostStash> leaving_;  ///< by the last OFFLOAD
+  int64_t last_entered_ = -1;           ///< the last mini-batch that was begun, of a finite run
   const schedule::Action* current_ = nullptr;
-  schedule::Action next_;  ///< of an endless schedule; outlives what it fails with
-  std::vector<schedule::TimelineEvent> events_;
-  int64_t waiting_ns_ = 0;  ///< in the current action
-  int64_t total_waiting_ns_ = 0;
   bool complete_ = false;
   std::exception_ptr failure_;
-  /// Made while there is memory for it.
-  std::exception_ptr out_of_memory_;
+  std::exception_ptr out_of_memory_;  ///< made while there is memory for it
 };
 
 }  // namespace penstock::runtime
