@@ -49,7 +49,9 @@ net::Place place_for(const std::shared_ptr<model::Tensors>& tensors,
 MeshChannels::MeshChannels(net::Mesh& mesh, uint32_t run, const Site& site, const RunSetup& setup)
     : mesh_(mesh),
       run_(run),
+      site_(site),
       table_(setup.schedule.shape),
+      exchange_(setup.schedule, setup.credits),
       layout_(setup.layout),
       credits_(static_cast<size_t>(std::max<int64_t>(setup.credits, 1))) {
   for (const std::vector<Action>& actions : setup.schedule.workers) {
@@ -106,7 +108,13 @@ void MeshChannels::post_next(Channel& channel) {
   channel.posted.emplace(message, std::move(posted));
 }
 
+bool MeshChannels::is_local(const Message& message) const {
+  return site_.holds(table_.worker_of(message.from, message.micro_batch)) &&
+         site_.holds(table_.worker_of(message.to, message.micro_batch));
+}
+
 WaitResult MeshChannels::send(const Message& message, model::Tensors tensors, Wait& wait) {
+  if (is_local(message)) return exchange_.send(message, std::move(tensors), wait);
   Channel& c = channel(message);
   {
     const Stopwatch stopwatch(wait);
@@ -123,6 +131,7 @@ WaitResult MeshChannels::send(const Message& message, model::Tensors tensors, Wa
 }
 
 WaitResult MeshChannels::receive(const Message& message, model::Tensors& tensors, Wait& wait) {
+  if (is_local(message)) return exchange_.receive(message, tensors, wait);
   Channel& c = channel(message);
   const Stopwatch stopwatch(wait);
   auto found = c.posted.find(message);

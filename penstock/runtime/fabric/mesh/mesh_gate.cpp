@@ -66,4 +66,41 @@ bool StopRound::on_frozen(int64_t started, int64_t& limit) {
   return ++frozen_ == ranks_;
 }
 
+bool MeshStop::begin(MiniBatchId mini_batch) {
+  while (true) {
+    switch (gate_.enter(mini_batch)) {
+      case MeshGate::Entry::Enters:
+        return true;
+      case MeshGate::Entry::Stays:
+        return false;
+      case MeshGate::Entry::Asks:
+        ask();
+    }
+  }
+}
+
+void MeshStop::ask() {
+  if (notes_.is_first())
+    on_ask();
+  else
+    notes_.tell(0, NoteKind::AskStop);
+}
+
+void MeshStop::look() {
+  if (gate_.wants_stop()) ask();
+}
+
+void MeshStop::on_ask() {
+  if (!round_.begin()) return;
+  notes_.tell_all(NoteKind::Freeze);
+  on_frozen(gate_.freeze());
+}
+
+void MeshStop::on_frozen(int64_t started) {
+  int64_t limit = 0;
+  if (!round_.on_frozen(started, limit)) return;
+  notes_.tell_all(NoteKind::Limit, limit);
+  gate_.set_limit(limit);
+}
+
 }  // namespace penstock::runtime

@@ -5,8 +5,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 
+#include "penstock/runtime/fabric/mesh/run_notes.h"
 #include "penstock/util/ids.h"
 #include "penstock/util/process/mutex.h"
 
@@ -61,6 +61,34 @@ class StopRound {
   bool begun_ GUARDED_BY(mutex_) = false;
   int frozen_ GUARDED_BY(mutex_) = 0;
   int64_t limit_ GUARDED_BY(mutex_) = -1;
+};
+
+/// One rank's gate, and what the ranks tell each other of it. Thread-safe.
+class MeshStop {
+ public:
+  /// `flag` may be null.
+  MeshStop(const RunNotes& notes, const std::atomic<bool>* flag)
+      : notes_(notes), gate_(flag), round_(notes.ranks()) {}
+
+  /// RunControl::begin().
+  bool begin(MiniBatchId mini_batch);
+  /// Ends the run early, on all ranks.
+  void ask();
+  /// The same where the flag is set: for a rank without workers.
+  void look();
+  void close() { gate_.close(); }
+  int64_t last_started() const { return gate_.last_started(); }
+
+  // Notes of other ranks.
+  void on_ask();
+  void on_freeze() { notes_.tell(0, NoteKind::Frozen, gate_.freeze()); }
+  void on_frozen(int64_t started);
+  void on_limit(int64_t limit) { gate_.set_limit(limit); }
+
+ private:
+  const RunNotes& notes_;
+  MeshGate gate_;
+  StopRound round_;
 };
 
 }  // namespace penstock::runtime
