@@ -269,7 +269,7 @@ TEST(Memory, CountsEachThingWhileItIsHeld) {
   ASSERT_EQ(report(schedule, options), "");
   EXPECT_EQ(peaks(schedule, options), (std::vector<WorkerPeaks>{{2, 2, 11'110'166}}));
   Options less = options;
-  --less.memory_limit_bytes;
+  --*less.memory_limit_bytes;
   EXPECT_EQ(report(schedule, less),
             "memory: worker 0, 1R0@0: needs 11110166 bytes (2 weight versions, 2 stashed "
             "micro-batches), the limit is 11110165\n");

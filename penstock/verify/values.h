@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,8 @@ struct Options {
   /// Messages that fit into a channel before a send waits; 0 is rendezvous. There is one channel
   /// per ordered pair of workers and direction (activations or gradients).
   int64_t credits = 1;
-  /// Limit for the sum of the bytes below on each worker; 0: none.
-  int64_t memory_limit_bytes = 0;
+  /// Limit for the sum of the bytes below on each worker; nothing: none.
+  std::optional<int64_t> memory_limit_bytes = {};
   /// Bytes of one micro-batch from F (where the stage recomputes: from R) to B or W, per stage.
   /// Here and below an empty list counts nothing.
   std::vector<int64_t> stash_bytes = {};

@@ -9,18 +9,19 @@
 namespace penstock::verify {
 
 void check_memory(const Facts& facts, const Options& options, Report& report) {
-  if (options.memory_limit_bytes <= 0) return;
+  if (!options.memory_limit_bytes) return;
+  const int64_t limit_bytes = *options.memory_limit_bytes;
   MemoryWalk walk(facts, options);
   for (int32_t w = 0; w < facts.table.num_workers() && !report.full(); ++w) {
     const WorkerId worker{w};
     bool reported = false;
     walk.walk(worker, [&](const Action* action, const MemoryWalk::Held& held) {
-      if (held.bytes <= options.memory_limit_bytes || reported) return;
+      if (held.bytes <= limit_bytes || reported) return;
       reported = true;
       const auto text = [&] {
         return fmt::format(
             "needs {} bytes ({} weight versions, {} stashed micro-batches), the limit is {}",
-            clamped(held.bytes), held.versions, held.stashed, options.memory_limit_bytes);
+            clamped(held.bytes), held.versions, held.stashed, limit_bytes);
       };
       if (action == nullptr) {
         report.add("memory", worker, "{}", text());

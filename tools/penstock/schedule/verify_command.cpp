@@ -64,8 +64,10 @@ verify::Options rules_of(const VerifyOptions& options, size_t num_stages) {
     return text.empty() ? std::vector<int64_t>()
                         : std::vector<int64_t>(num_stages, parse_option(name, text, parse_bytes));
   };
-  if (!options.memory_limit.empty())
-    rules.memory_limit_bytes = parse_option("--memory-limit", options.memory_limit, parse_bytes);
+  if (!options.memory_limit.empty()) {
+    const int64_t limit = parse_option("--memory-limit", options.memory_limit, parse_bytes);
+    if (limit > 0) rules.memory_limit_bytes = limit;
+  }
   rules.stash_bytes = per_stage("--stash-bytes", options.stash);
   rules.weight_bytes = per_stage("--weight-bytes", options.weight_bytes);
   rules.input_bytes = per_stage("--input-bytes", options.input_bytes);
