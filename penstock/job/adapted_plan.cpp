@@ -87,7 +87,7 @@ void predict_anew(plan::Plan& plan) {
   plan.prediction.throughput_high_samples_per_s = interval.high;
   plan.prediction.idle_share = result.idle_share;
   set_memory(plan, std::move(result.peak_memory_bytes));
-  plan.prediction.bottleneck_ns = nearest(report::PlanView(plan, 0).bottleneck.time_ns);
+  plan.prediction.bottleneck_ns = nearest(report::PlanView(plan).bottleneck.time_ns);
   plan.prediction.latency_ns = 0;
   plan.prediction.bytes_per_sample.clear();
   plan.explanation.alternatives.clear();

@@ -50,8 +50,9 @@ struct PlanOptions {
   /// One worker per stage, as many stages as workers (or layers, if fewer).
   bool straight = false;
   std::optional<int64_t> micro_batches = {};  ///< per mini-batch; nothing: chosen
-  int64_t mini_batch = 0;                     ///< most samples per optimiser step; 0: free
-  int64_t memory_limit_bytes = 0;             ///< per worker; 0: that of its device, or none
+  std::optional<int64_t> mini_batch = {};     ///< most samples per optimiser step; nothing: free
+  /// Per worker; nothing: that of its device, or none.
+  std::optional<int64_t> memory_limit_bytes = {};
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   /// Groups in which plans that flush sum their gradients apart, at least: a worker keeps a set of
   /// gradients for each that it holds (docs/weights.md, "What results depend on"). A run needs a

@@ -78,7 +78,7 @@ double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& c
   const CutStates states(profile.graph, layers);
   const auto model = make_cost_model(options.cost_model, cluster, *options.sync,
                                      SyncOverlap::Hidden, options.gradient_precision);
-  const MemoryModel memory{.limit_bytes = options.memory_limit_bytes,
+  const MemoryModel memory{.limit_bytes = options.memory_limit_bytes.value_or(0),
                            .micro_batches = options.micro_batches.value_or(0),
                            .max_workers = cluster.num_workers(),
                            .optimizer_state_per_weight = options.optimizer_state_per_weight,
@@ -248,7 +248,7 @@ TEST(PlannerProperty, MemoryLimitsHoldAndReasonsAreRight) {
       ++refused;
       options.memory_limit_bytes = named_bytes(result.reason);
       PlanOptions less = options;
-      less.memory_limit_bytes -= 1;
+      *less.memory_limit_bytes -= 1;
       if (less.memory_limit_bytes > 0) {
         EXPECT_FALSE(make_plan(profile, cluster, less).plan.has_value())
             << "seed " << seed << ' ' << result.reason;
@@ -290,7 +290,7 @@ TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
       EXPECT_LE(row.throughput_samples_per_s,
                 1.005 * result.plan->prediction.throughput_samples_per_s)
           << "seed " << seed << ' ' << row.strategy;
-      if (options.memory_limit_bytes > 0) {
+      if (options.memory_limit_bytes) {
         EXPECT_LE(row.memory_bytes, options.memory_limit_bytes);
       }
     }

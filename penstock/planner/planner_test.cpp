@@ -265,8 +265,8 @@ TEST(Planner, KeepsTheMemoryLimitOrNamesWhatBinds) {
   const profile::Profile profile =
       chain({100, 100, 100, 100}, {1000, 1000, 1000, 1000}, {500, 500, 500, 500});
   PlanOptions options;
-  for (options.memory_limit_bytes = 1; options.memory_limit_bytes < 20'000;
-       options.memory_limit_bytes += 450) {
+  for (int64_t limit = 1; limit < 20'000; limit += 450) {
+    options.memory_limit_bytes = limit;
     const PlanResult result = make_plan(profile, flat_cluster(3, 1'000'000'000), options);
     if (result.plan) {
       for (const plan::Stage& stage : result.plan->stages)
@@ -539,7 +539,7 @@ TEST(Planner, MovesActivationsToTheHostWhereThatIsFasterThanRecomputing) {
   EXPECT_EQ(made(profile, cluster, options).stages, recomputing.stages);
 
   options.offload = Choice::Always;
-  options.memory_limit_bytes = 0;
+  options.memory_limit_bytes.reset();
   const plan::Plan slow = made(profile, cluster, options);
   for (const plan::Stage& stage : slow.stages) EXPECT_TRUE(stage.offload);
   EXPECT_GE(slow.prediction.bottleneck_ns, 50'000);
@@ -575,7 +575,7 @@ TEST(Planner, SharesOutTheStateWhereTheMemoryAsksForIt) {
   EXPECT_EQ(tight.stages[0].memory_bytes, free.stages[0].memory_bytes - 2 * 2 * 18'000 / 3);
   options.shard_optimizer = Choice::Never;
   EXPECT_FALSE(make_plan(profile, cluster, options).plan);
-  options.memory_limit_bytes = 0;
+  options.memory_limit_bytes.reset();
   options.shard_optimizer = Choice::Always;
   EXPECT_TRUE(made(profile, cluster, options).stages[0].shard_optimizer);
   options.sync = plan::GradientSync::Asynchronous;

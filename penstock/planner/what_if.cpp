@@ -137,7 +137,7 @@ class Changes {
     bool limited = cluster_.device.memory_bytes > 0;
     for (const cluster::DeviceGroup& group : cluster_.groups)
       limited = limited || group.device.memory_bytes > 0;
-    if (options_.memory_limit_bytes > 0) {
+    if (options_.memory_limit_bytes) {
       scale_limit("half the memory", 1);
       scale_limit("twice the memory", 4);
     } else if (limited) {
@@ -154,7 +154,7 @@ class Changes {
   }
 
   void scale_limit(std::string_view name, int halves_of) {
-    const int64_t limit = halves(options_.memory_limit_bytes, halves_of);
+    const int64_t limit = halves(*options_.memory_limit_bytes, halves_of);
     add(fmt::format("{} ({} per worker)", name, format_bytes(limit))).options.memory_limit_bytes =
         limit;
   }

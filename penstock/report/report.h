@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,9 @@ std::string blocked_grid(const schedule::Schedule& schedule,
 
 /// The plan as tables of at most about 110 columns: stages with layers, places, time and memory;
 /// links; the slowest part; totals; other families in short; notes. `memory_limit_bytes` per worker
-/// is what memory is held against, 0: that of the devices. Takes any plan, also one that
+/// is what memory is held against, nothing: that of the devices. Takes any plan, also one that
 /// plan::validate would refuse. Names are made printable. docs/plans.md says how to read it.
-std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes = 0);
+std::string plan_table(const plan::Plan& plan, std::optional<int64_t> memory_limit_bytes = {});
 
 /// All families of the plan's alternatives in one table, the plan itself marked by '*'; below it,
 /// why it wins and why the others do not.

@@ -186,13 +186,14 @@ void check_price(const PlanArguments& arguments, const CLI::App& app) {
   }
 }
 
-int64_t memory_limit_of(const PlanArguments& arguments) {
-  if (arguments.memory_limit.empty()) return 0;
+std::optional<int64_t> memory_limit_of(const PlanArguments& arguments) {
+  if (arguments.memory_limit.empty()) return std::nullopt;
   const int64_t bytes = parse_option("--memory-limit", arguments.memory_limit, parse_bytes);
-  if (bytes == 0)
+  if (bytes == 0) {
     std::cerr << "warning: --memory-limit 0 means no limit\n";
-  else
-    warn_if_small("--memory-limit", arguments.memory_limit, bytes, "", "16GB");
+    return std::nullopt;
+  }
+  warn_if_small("--memory-limit", arguments.memory_limit, bytes, "", "16GB");
   return bytes;
 }
 
@@ -210,6 +211,7 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
   plan::check_schedule_options(plan.strategy, plan.chunks, plan.slack, plan.keep);
   plan.optimizer_state_per_weight =
       static_cast<double>(model::num_states({.kind = arguments.search.optimizer}));
+  if (plan.mini_batch == 0) plan.mini_batch.reset();
   plan.memory_limit_bytes = memory_limit_of(arguments);
   plan.time_limit = time_limit_of(arguments.search.time_limit);
   plan.memory_budget_bytes =
@@ -269,7 +271,8 @@ PlanFindings find_plan(const PlanInput& input, bool what_if) {
 }
 
 std::string tables(const PlanArguments& arguments, const plan::Plan& plan,
-                   int64_t memory_limit_bytes, const std::vector<planner::SyncPrice>& prices,
+                   std::optional<int64_t> memory_limit_bytes,
+                   const std::vector<planner::SyncPrice>& prices,
                    const std::vector<plan::WhatIfResult>& changes) {
   plan::Plan shown = plan;
   if (arguments.search.plan.compare) {
@@ -320,7 +323,7 @@ void write_plan(const PlanArguments& arguments, const std::optional<ForPytorch>&
   } else if (!arguments.output.empty()) {
     write_output(arguments.output, to_text(document));
   }
-  const int64_t memory_limit = input.options.memory_limit_bytes;
+  const std::optional<int64_t> memory_limit = input.options.memory_limit_bytes;
   if (!arguments.html.empty())
     write_output(arguments.html,
                  report::html_report(

@@ -275,7 +275,7 @@ constexpr int kMostInVain = 3;
 
 bool have_one_limit(const Context& context) {
   return context.limited() &&
-         (context.options.memory_limit_bytes > 0 || context.cluster.groups.empty());
+         (context.options.memory_limit_bytes || context.cluster.groups.empty());
 }
 
 // Of one search; false when `offer` was.

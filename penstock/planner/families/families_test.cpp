@@ -148,7 +148,7 @@ TEST(Families, WhatPassesNeedCountsAgainstTheMemory) {
       EXPECT_GE(stage.working_bytes, 300);
       EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
     }
-    options.memory_limit_bytes += 97;
+    *options.memory_limit_bytes += 97;
   }
 }
 
@@ -170,7 +170,7 @@ TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
         std::stoll(refused.reason.substr(refused.reason.rfind('(', at) + 1));
     EXPECT_TRUE(make_plan(profile, flat_cluster(4, 1'000'000'000'000), options).plan.has_value())
         << refused.reason;
-    --options.memory_limit_bytes;
+    --*options.memory_limit_bytes;
     EXPECT_FALSE(make_plan(profile, flat_cluster(4, 1'000'000'000'000), options).plan.has_value())
         << refused.reason;
   }
@@ -581,7 +581,7 @@ void expect_fastest(const std::string& from_costs, const std::vector<std::string
     for (const std::string& other : others) {
       const double of_other = random.samples_per_s(other);
       EXPECT_GE(rate_from_costs, 0.999 * of_other)
-          << other << " with " << random.options.memory_limit_bytes << " bytes, trial " << trial;
+          << other << " with " << *random.options.memory_limit_bytes << " bytes, trial " << trial;
       compared += of_other > 0 ? 1 : 0;
     }
   }

@@ -19,8 +19,8 @@ std::string limit_text(int64_t bytes) {
 }
 
 std::string available(const Context& context) {
-  if (context.options.memory_limit_bytes > 0)
-    return limit_text(context.options.memory_limit_bytes) + " per worker";
+  if (context.options.memory_limit_bytes)
+    return limit_text(*context.options.memory_limit_bytes) + " per worker";
   const int64_t least = context.limit_bytes({0, context.workers});
   return fmt::format("{}{} per worker",
                      context.cluster.uniform() ? "" : "its devices' memory, from ",

@@ -24,7 +24,7 @@ void check_range(const char* what, int64_t value, int64_t most) {
 void check_options(const PlanOptions& options) {
   if (options.micro_batches)
     check_range("micro-batches per step", *options.micro_batches, kMaxMicroBatchesPerStep);
-  check_range("samples per mini-batch", options.mini_batch, INT64_MAX);
+  if (options.mini_batch) check_range("samples per mini-batch", *options.mini_batch, INT64_MAX);
   check_range("gradient groups", options.gradient_groups, kMaxGradientGroups);
   if (options.chunks &&
       (*options.chunks < plan::kMinChunks || *options.chunks > plan::kMaxChunks)) {
@@ -32,9 +32,9 @@ void check_options(const PlanOptions& options) {
                                   plan::kMinChunks, plan::kMaxChunks, *options.chunks));
   }
   if (options.slack) check_range("slack in micro-batches", *options.slack, kMaxMicroBatchesPerStep);
-  if (options.memory_limit_bytes < 0) {
-    throw ConfigError(
-        fmt::format("expected a memory limit of at least 0, found {}", options.memory_limit_bytes));
+  if (options.memory_limit_bytes.value_or(1) < 1) {
+    throw ConfigError(fmt::format("expected a memory limit of at least 1 byte, found {}",
+                                  *options.memory_limit_bytes));
   }
   if (options.memory_budget_bytes < 0) {
     throw ConfigError(fmt::format("expected a memory budget of at least 0, found {}",
@@ -182,11 +182,11 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   if (model->hides(model->topology().num_levels()))
     counting_model =
         make_cost_model(options.cost_model, cluster, sync, SyncOverlap::Waits, precision);
-  if (options.mini_batch > 0 && most_micro_batches() < options.micro_batches.value_or(1)) {
+  if (options.mini_batch && most_micro_batches() < options.micro_batches.value_or(1)) {
     throw ConfigError(
         fmt::format("a mini-batch of {} samples has no room for {} micro-batches of {} samples, as "
                     "the profile measured them",
-                    options.mini_batch, options.micro_batches.value_or(1),
+                    *options.mini_batch, options.micro_batches.value_or(1),
                     profile::samples_per_micro_batch(profile)));
   }
   layers = planned_layers(profile);
@@ -200,13 +200,13 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
 }
 
 bool Context::limited() const {
-  if (options.memory_limit_bytes > 0 || cluster.device.memory_bytes > 0) return true;
+  if (options.memory_limit_bytes || cluster.device.memory_bytes > 0) return true;
   return std::any_of(cluster.groups.begin(), cluster.groups.end(),
                      [](const auto& group) { return group.device.memory_bytes > 0; });
 }
 
 int64_t Context::limit_bytes(const cluster::WorkerRange& place) const {
-  if (options.memory_limit_bytes > 0) return options.memory_limit_bytes;
+  if (options.memory_limit_bytes) return *options.memory_limit_bytes;
   int64_t least = INT64_MAX;
   for_each_device(cluster, place, [&](const cluster::Device& device) {
     if (device.memory_bytes > 0) least = std::min(least, device.memory_bytes);
@@ -231,8 +231,8 @@ int64_t Context::host_bytes_per_s(const cluster::WorkerRange& place) const {
 }
 
 int64_t Context::most_micro_batches() const {
-  return options.mini_batch > 0 ? options.mini_batch / profile::samples_per_micro_batch(profile)
-                                : INT64_MAX;
+  return options.mini_batch ? *options.mini_batch / profile::samples_per_micro_batch(profile)
+                            : INT64_MAX;
 }
 
 }  // namespace penstock::planner

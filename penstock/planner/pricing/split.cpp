@@ -109,7 +109,7 @@ int64_t chosen_micro_batches(const Context& context, Strategy strategy,
                              const std::vector<int>& replicas) {
   const int64_t chosen = chosen_micro_batches(strategy, replicas);
   const int64_t most = std::min(context.most_micro_batches(), kMaxMicroBatchesPerStep);
-  if (context.options.mini_batch == 0 || !traits(strategy).flushes())
+  if (!context.options.mini_batch || !traits(strategy).flushes())
     return std::min(chosen, context.most_micro_batches());
   const int64_t unit = unit_of(replicas);
   return most < unit ? most : most / unit * unit;
@@ -118,7 +118,7 @@ int64_t chosen_micro_batches(const Context& context, Strategy strategy,
 int64_t chosen_micro_batches(const Context& context, const Split& split) {
   const std::vector<int> replicas = split.replicas();
   const plan::StrategyTraits& row = traits(split.strategy);
-  if (!row.is_chunked() || context.options.mini_batch > 0)
+  if (!row.is_chunked() || context.options.mini_batch)
     return chosen_micro_batches(context, split.strategy, replicas);
   const int64_t wanted = usual_flushed_step(split.num_workers(), unit_of(replicas));
   return std::min(wanted, context.most_micro_batches());
@@ -134,7 +134,7 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
   }
   return {.strategy = strategy,
           .policy = policy,
-          .limit_bytes = context.options.memory_limit_bytes,
+          .limit_bytes = context.options.memory_limit_bytes.value_or(0),
           .micro_batches = micro_batches,
           .max_workers = context.workers,
           .optimizer_state_per_weight = context.options.optimizer_state_per_weight,

@@ -110,7 +110,7 @@ Json page_data(const ReportInput& input, const PlanView& view, LaneData& data, J
                                    ? std::vector{view.bottleneck.index}
                                    : view.bottleneck.stages;
   document["charts"] = std::move(charts);
-  document["memory_limit_bytes"] = view.least_memory_limit_bytes;
+  document["memory_limit_bytes"] = view.least_memory_limit_bytes.value_or(0);
   return document;
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "penstock/plan/interval.h"
 #include "penstock/report/page/sections.h"
@@ -111,9 +112,9 @@ std::string key_numbers_section(const ReportInput& input, const PlanView& view) 
       peak_bytes = std::max(peak_bytes, stage.memory_bytes);
   }
   if (peak_bytes > 0) {
-    const int64_t limit = view.least_memory_limit_bytes;
+    const std::optional<int64_t> limit = view.least_memory_limit_bytes;
     numbers.add(format_bytes(peak_bytes),
-                limit > 0 ? "memory, of " + format_bytes(limit) : std::string("peak memory"));
+                limit ? "memory, of " + format_bytes(*limit) : std::string("peak memory"));
   }
   if (view.bottleneck.time_ns > 0) {
     numbers.add(duration_text(view.bottleneck.time_ns), slowest_name(view.bottleneck));

@@ -23,7 +23,8 @@ struct ReportInput {
   /// Predicted, per worker; empty: what the plan's stages say.
   std::vector<int64_t> peak_memory_bytes = {};
   std::vector<plan::WhatIfResult> changes = {};  ///< what if; empty: not asked for
-  int64_t memory_limit_bytes = 0;  ///< per worker, what memory is held against; 0: the devices'
+  /// Per worker, what memory is held against; nothing: the devices' memory.
+  std::optional<int64_t> memory_limit_bytes = {};
   std::vector<std::string> notes = {};  ///< shown at the top: what was left out and why
 };
 

@@ -1,7 +1,7 @@
 // The picture of a plan on its page, and the parts of it from top to bottom; each part draws from
 // `top` down and returns where it ended. Internal to the reports.
 //
-//   page += plan_picture(PlanView(plan, 0));
+//   page += plan_picture(PlanView(plan));
 #pragma once
 
 #include <string>

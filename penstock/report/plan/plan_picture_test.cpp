@@ -14,7 +14,7 @@ namespace penstock::report {
 namespace {
 
 std::vector<XmlElement> drawn(const plan::Plan& plan) {
-  return XmlReader(plan_picture(PlanView(plan, 0))).elements();
+  return XmlReader(plan_picture(PlanView(plan))).elements();
 }
 
 std::vector<std::string> texts(const std::vector<XmlElement>& elements,
@@ -113,7 +113,7 @@ TEST(PlanPicture, BarsHaveTheLengthOfTheirTimes) {
 
 TEST(PlanPicture, IsWellFormedBoundedAndInsideItsFrame) {
   for (const auto& [name, plan] : sample_plans()) {
-    const std::string document = plan_picture(PlanView(plan, 0));
+    const std::string document = plan_picture(PlanView(plan));
     EXPECT_LT(document.size(), 200'000u) << name;
     const std::vector<XmlElement> elements = XmlReader(document).elements();
     ASSERT_EQ(elements.front().tag, "svg");
@@ -139,7 +139,7 @@ TEST(PlanPicture, IsWellFormedBoundedAndInsideItsFrame) {
 TEST(PlanPicture, TextsDoNotOverlap) {
   for (const auto& [name, plan] : sample_plans()) {
     std::vector<XmlElement> all;
-    for (XmlElement& element : XmlReader(plan_picture(PlanView(plan, 0))).elements()) {
+    for (XmlElement& element : XmlReader(plan_picture(PlanView(plan))).elements()) {
       if (element.tag == "text") all.push_back(std::move(element));
     }
     for (size_t i = 0; i < all.size(); ++i) {
@@ -176,7 +176,7 @@ TEST(PlanPicture, VeryManyStagesHaveNoCardsAndVeryManyWorkersNoBoxes) {
 }
 
 TEST(PlanPicture, HostileNamesStayText) {
-  const std::string document = plan_picture(PlanView(hostile_plan(), 0));
+  const std::string document = plan_picture(PlanView(hostile_plan()));
   const std::vector<XmlElement> elements = XmlReader(document).elements();
   const std::set<std::string> known = {"svg",  "title", "style", "defs", "marker",
                                        "path", "rect",  "text",  "g",    "line"};
@@ -189,7 +189,7 @@ TEST(PlanPicture, HostileNamesStayText) {
 }
 
 TEST(PlanPicture, CarriesItsOwnDarkStyleAndNeedsNoNetwork) {
-  const std::string document = plan_picture(PlanView(vgg_plan(), 0));
+  const std::string document = plan_picture(PlanView(vgg_plan()));
   EXPECT_NE(document.find("prefers-color-scheme:dark"), std::string::npos);
   EXPECT_EQ(document.find("http", document.find("http://www.w3.org/2000/svg") + 4),
             std::string::npos);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "penstock/report/plan/family_rows.h"
 #include "penstock/report/text/text.h"
@@ -14,9 +15,9 @@ namespace penstock::report {
 
 namespace {
 
-std::string share_or_dash(int64_t bytes, int64_t limit_bytes) {
-  if (limit_bytes <= 0 || bytes <= 0) return "-";
-  return percent_text(static_cast<double>(bytes) / static_cast<double>(limit_bytes));
+std::string share_or_dash(int64_t bytes, std::optional<int64_t> limit_bytes) {
+  if (!limit_bytes || bytes <= 0) return "-";
+  return percent_text(static_cast<double>(bytes) / static_cast<double>(*limit_bytes));
 }
 
 // Plans of thousands of stages stay readable.

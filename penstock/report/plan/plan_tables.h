@@ -1,6 +1,6 @@
 // The tables of a plan, which its text and its page share. Internal to the reports.
 //
-//   const PlanView view(plan, 0);
+//   const PlanView view(plan);
 //   page += stage_table(view, {.rows = 500}).html();
 #pragma once
 

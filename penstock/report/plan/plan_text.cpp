@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "penstock/plan/interval.h"
 #include "penstock/report/plan/family_rows.h"
@@ -100,9 +101,9 @@ std::string totals(const PlanView& view) {
     text += fmt::format(", workers idle {} of the time", percent_text(plan.prediction.idle_share));
   text += '\n';
   text += slowest_part(view);
-  if (view.least_memory_limit_bytes > 0) {
+  if (view.least_memory_limit_bytes) {
     text +=
-        fmt::format("memory limit {} per worker\n", format_bytes(view.least_memory_limit_bytes));
+        fmt::format("memory limit {} per worker\n", format_bytes(*view.least_memory_limit_bytes));
   }
   const size_t levels =
       std::min(plan.prediction.bytes_per_sample.size(), plan.cluster.levels.size());
@@ -151,7 +152,7 @@ size_t widest_line(const std::string& text) {
 
 }  // namespace
 
-std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes) {
+std::string plan_table(const plan::Plan& plan, std::optional<int64_t> memory_limit_bytes) {
   const PlanView view(plan, memory_limit_bytes);
   TableSize size;
   Table stages = stage_table(view, size);
@@ -170,7 +171,7 @@ std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes) {
 }
 
 std::string compare_table(const plan::Plan& plan) {
-  const PlanView view(plan, 0);
+  const PlanView view(plan);
   return family_table(view).text() + "\n" + items(family_reasons(view));
 }
 

@@ -63,11 +63,14 @@ std::string list_of(const std::vector<int>& values) {
   return text;
 }
 
-int64_t memory_limit(const cluster::Cluster& cluster, WorkerRange range) {
-  int64_t least = 0;
+void keep_least(std::optional<int64_t>& least, std::optional<int64_t> other) {
+  if (other && (!least || *other < *least)) least = other;
+}
+
+std::optional<int64_t> memory_limit(const cluster::Cluster& cluster, WorkerRange range) {
+  std::optional<int64_t> least;
   const auto take = [&](const cluster::Device& device) {
-    if (device.memory_bytes > 0 && (least == 0 || device.memory_bytes < least))
-      least = device.memory_bytes;
+    if (device.memory_bytes > 0) keep_least(least, device.memory_bytes);
   };
   int common = range.count;
   for (const cluster::DeviceGroup& group : cluster.groups) {
@@ -96,7 +99,7 @@ double there_and_back_ns(double bytes, const cluster::Path& path) {
 
 }  // namespace
 
-PlanView::PlanView(const plan::Plan& described, int64_t memory_limit_bytes)
+PlanView::PlanView(const plan::Plan& described, std::optional<int64_t> memory_limit_bytes)
     : plan(described), topology(topology_of(described)) {
   const std::vector<WorkerRange> places = topology && !plan.shares_workers()
                                               ? places_of(plan, topology->num_workers())
@@ -116,7 +119,7 @@ PlanView::PlanView(const plan::Plan& described, int64_t memory_limit_bytes)
 
 // The plan may be made by hand: a worker_of_replica that is too short, or names workers outside the
 // cluster, is shown as none.
-void PlanView::add_workers(int64_t memory_limit_bytes) {
+void PlanView::add_workers(std::optional<int64_t> memory_limit_bytes) {
   workers_by_stage_ = plan::workers_by_stage(plan);
   const int most = topology ? topology->num_workers() : 0;
   const auto outside = [&](int worker) { return worker < 0 || worker >= most; };
@@ -138,12 +141,9 @@ void PlanView::add_workers(int64_t memory_limit_bytes) {
       worker.time_ns += stages[s].time_ns();
       worker.memory_bytes = std::max(worker.memory_bytes, plan.stages[s].memory_bytes);
       worker.memory_limit_bytes =
-          memory_limit_bytes > 0 ? memory_limit_bytes : memory_limit(plan.cluster, {w, 1});
-      int64_t& limit = stages[s].memory_limit_bytes;
-      if (limit == 0 || (worker.memory_limit_bytes > 0 && worker.memory_limit_bytes < limit))
-        limit = worker.memory_limit_bytes;
-      if (limit > 0 && (least_memory_limit_bytes == 0 || limit < least_memory_limit_bytes))
-        least_memory_limit_bytes = limit;
+          memory_limit_bytes ? memory_limit_bytes : memory_limit(plan.cluster, {w, 1});
+      keep_least(stages[s].memory_limit_bytes, worker.memory_limit_bytes);
+      keep_least(least_memory_limit_bytes, worker.memory_limit_bytes);
     }
   }
   const auto slowest =
@@ -156,7 +156,7 @@ void PlanView::add_workers(int64_t memory_limit_bytes) {
 }
 
 void PlanView::add_stage(const plan::Stage& stage, std::optional<WorkerRange> place,
-                         int64_t memory_limit_bytes) {
+                         std::optional<int64_t> memory_limit_bytes) {
   const int64_t step = std::max<int64_t>(plan.micro_batches, 1);
   const auto rounds = static_cast<double>(ceil_div(step, std::max(stage.replicas, 1)));
   const auto per_step = static_cast<double>(step);
@@ -172,11 +172,8 @@ void PlanView::add_stage(const plan::Stage& stage, std::optional<WorkerRange> pl
   view.workers = place ? numbers(place->first, place->end() - 1) : "-";
   view.where = place ? where(*place) : "";
   view.memory_limit_bytes =
-      memory_limit_bytes > 0 || !place ? memory_limit_bytes : memory_limit(plan.cluster, *place);
-  if (view.memory_limit_bytes > 0 &&
-      (least_memory_limit_bytes == 0 || view.memory_limit_bytes < least_memory_limit_bytes)) {
-    least_memory_limit_bytes = view.memory_limit_bytes;
-  }
+      memory_limit_bytes || !place ? memory_limit_bytes : memory_limit(plan.cluster, *place);
+  keep_least(least_memory_limit_bytes, view.memory_limit_bytes);
   stages.push_back(std::move(view));
 }
 

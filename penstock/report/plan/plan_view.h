@@ -1,7 +1,7 @@
 // What every report of a plan needs and the plan does not state directly: where stages run by name,
 // what each part takes per micro-batch, which part is the slowest. Internal to the reports.
 //
-//   const PlanView view(plan, 0);
+//   const PlanView view(plan);
 //   view.stages[0].where;               // "server 0-3"
 //   view.bottleneck.is_stage(0);        // true
 #pragma once
@@ -31,7 +31,7 @@ struct StageView {
   std::string workers;                        ///< "0-14", "3", "0, 8", "-"
   /// By level names, "server 0-3"; empty where the cluster has one level.
   std::string where;
-  int64_t memory_limit_bytes = 0;  ///< of the smallest of its workers; 0: none
+  std::optional<int64_t> memory_limit_bytes = {};  ///< of the smallest of its workers
 
   double time_ns() const { return forward_ns + backward_ns + sync_ns + step_ns; }
 };
@@ -50,7 +50,7 @@ struct WorkerView {
   std::vector<size_t> stages;  ///< ascending
   double time_ns = 0;          ///< of all its stages
   int64_t memory_bytes = 0;
-  int64_t memory_limit_bytes = 0;  ///< 0: none
+  std::optional<int64_t> memory_limit_bytes = {};
 };
 
 /// The slowest stage, or the slowest boundary between two stages: then `index` is the largest of
@@ -80,8 +80,8 @@ struct Bottleneck {
 /// Keeps a reference to the plan. Accepts any plan, also one that plan::validate would refuse: what
 /// cannot be computed is left out.
 struct PlanView {
-  /// `memory_limit_bytes` per worker, 0: that of the devices.
-  PlanView(const plan::Plan& plan, int64_t memory_limit_bytes);
+  /// `memory_limit_bytes` per worker, nothing: that of the devices.
+  explicit PlanView(const plan::Plan& plan, std::optional<int64_t> memory_limit_bytes = {});
 
   const plan::Plan& plan;
   std::optional<cluster::Topology> topology;  ///< nothing when the plan's cluster is not valid
@@ -90,7 +90,7 @@ struct PlanView {
   /// Only where workers hold several stages and the plan fits its cluster.
   std::vector<WorkerView> workers;
   Bottleneck bottleneck;
-  int64_t least_memory_limit_bytes = 0;  ///< over all stages; 0: none
+  std::optional<int64_t> least_memory_limit_bytes = {};  ///< over all stages
 
   /// "stage 0 (conv1 .. pool5)", "worker 3 (stages 3 and 12)", "the link from stage 0 to stage 1",
   /// "the 3 links that pass from stage 0 to later ones".
@@ -110,9 +110,9 @@ struct PlanView {
   std::vector<std::vector<int>>
       workers_by_stage_;  ///< by stage; empty when no worker holds several
   void add_stage(const plan::Stage& stage, std::optional<cluster::WorkerRange> place,
-                 int64_t memory_limit_bytes);
+                 std::optional<int64_t> memory_limit_bytes);
   void add_link(const plan::Link& link);
-  void add_workers(int64_t memory_limit_bytes);
+  void add_workers(std::optional<int64_t> memory_limit_bytes);
   void find_slowest_boundary();
   void find_slowest_link();
   bool exists(const plan::Link& link) const;

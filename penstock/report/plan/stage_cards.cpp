@@ -72,18 +72,19 @@ Cards arrange(const PlanView& view, double top) {
   return cards;
 }
 
-void draw_memory(Svg& svg, const Box& box, const plan::Stage& stage, int64_t limit_bytes) {
+void draw_memory(Svg& svg, const Box& box, const plan::Stage& stage,
+                 std::optional<int64_t> limit_bytes) {
   const std::string used = format_bytes(stage.memory_bytes);
-  if (limit_bytes > 0) {
+  if (limit_bytes) {
     const double share = std::clamp(
-        static_cast<double>(stage.memory_bytes) / static_cast<double>(limit_bytes), 0.0, 1.0);
+        static_cast<double>(stage.memory_bytes) / static_cast<double>(*limit_bytes), 0.0, 1.0);
     svg.rect({box.x, box.y, box.width, 6}, "track", 3);
     svg.rect({box.x, box.y, share * box.width, 6}, "memory", 3);
   } else {
     svg.line(box.x, box.y + 3, box.right(), box.y + 3, "rule");
   }
-  const std::string text = limit_bytes > 0
-                               ? fmt::format("memory {} of {}", used, format_bytes(limit_bytes))
+  const std::string text = limit_bytes
+                               ? fmt::format("memory {} of {}", used, format_bytes(*limit_bytes))
                                : fmt::format("memory {}", used);
   svg.text(box.x, box.y + 21, "muted", fitted(text, box.width, "muted"));
 }
