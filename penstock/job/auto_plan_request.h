@@ -41,12 +41,12 @@ struct AutoPlanRequest {
   std::string device = {};     ///< that is measured, as ProfilerOptions::device
   bool device_graphs = false;  ///< ProfilerOptions::device_graphs
   int64_t mini_batch_size = 64;
-  std::optional<int64_t> micro_batches = {};  ///< per mini-batch; nothing: chosen, here and below
-  std::optional<int64_t> chunks = {};         ///< stages per worker, where there is a choice
-  std::optional<int64_t> slack = {};          ///< of eager-1f1b
-  std::optional<int64_t> keep = {};           ///< of zb-auto and zb-auto-v
-  int64_t gradient_groups = 0;                ///< planner::PlanOptions
-  bool straight = false;                      ///< likewise
+  std::optional<int64_t> micro_batches = {};    ///< per mini-batch; nothing: chosen, here and below
+  std::optional<int64_t> chunks = {};           ///< stages per worker, where there is a choice
+  std::optional<int64_t> slack = {};            ///< of eager-1f1b
+  std::optional<int64_t> keep = {};             ///< of zb-auto and zb-auto-v
+  std::optional<int64_t> gradient_groups = {};  ///< planner::PlanOptions
+  bool straight = false;                        ///< likewise
   bool global_norm = false;  ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;  ///< measured before; empty: measure now
   int profile_samples = 5;

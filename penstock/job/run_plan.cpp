@@ -119,7 +119,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
                        .chunks = asked.chunks,
                        .slack = asked.slack,
                        .keep = asked.keep,
-                       .gradient_groups = request.run.gradient_groups,
+                       .gradient_groups = options::unless_zero(request.run.gradient_groups),
                        .straight = asked.straight,
                        .profile_path = asked.profile,
                        .seed = request.run.seed,

@@ -128,6 +128,11 @@ struct TrainRequest {
 /// Every worker is a thread of one process.
 inline constexpr int kMaxThreads = 1024;
 
+/// Of a number whose 0 says "not chosen" also where it is written.
+inline std::optional<int64_t> unless_zero(int64_t number) {
+  return number == 0 ? std::nullopt : std::optional(number);
+}
+
 /// How the request trains; its plan, data and devices are found later.
 train::TrainOptions train_options_of(const TrainRequest& request);
 

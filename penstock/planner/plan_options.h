@@ -56,8 +56,8 @@ struct PlanOptions {
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   /// Groups in which plans that flush sum their gradients apart, at least: a worker keeps a set of
   /// gradients for each that it holds (docs/weights.md, "What results depend on"). A run needs a
-  /// multiple of all replicas. 0: one set on every worker is counted.
-  int64_t gradient_groups = 0;
+  /// multiple of all replicas. Nothing: one set on every worker is counted.
+  std::optional<int64_t> gradient_groups = {};
   bool use_all_workers = false;  ///< no worker may idle; always so under "released"
   /// Stages per worker of interleaved and interleaved-zb; nothing: 2, 3 or 4, chosen.
   std::optional<int64_t> chunks = {};

@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 
-/// The maximum per replica of a stage with this many replicas, when `groups` gradient groups are
-/// summed separately and a mini-batch has `accumulate` micro-batches; 0 groups: one per replica. At
-/// least 1.
-inline int64_t gradient_sets(int64_t groups, int64_t replicas, int64_t accumulate) {
+/// The maximum per replica of a stage with this many replicas, when `gradient_groups` are
+/// summed separately and a mini-batch has `accumulate` micro-batches; no groups: one per replica.
+/// At least 1.
+inline int64_t gradient_sets(std::optional<int64_t> gradient_groups, int64_t replicas,
+                             int64_t accumulate) {
+  const int64_t groups = gradient_groups.value_or(replicas);
   const int64_t own = groups > replicas ? ceil_div(groups, replicas) : 1;
   if (own == 1) return 1;
   // One replica holds all groups. Where each has at most one micro-batch and every mini-batch

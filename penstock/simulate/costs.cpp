@@ -32,7 +32,7 @@ void add_gathers(const plan::Plan& plan, Costs& costs) {
   }
 }
 
-Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
+Costs costs_of(const plan::Plan& plan, std::optional<int64_t> gradient_groups) {
   Costs costs;
   costs.stages.reserve(plan.stages.size());
   for (const plan::Stage& stage : plan.stages) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "penstock/plan/plan.h"
 #include "penstock/simulate/values.h"
@@ -12,10 +13,10 @@
 namespace penstock::simulate {
 
 /// The costs of the plan's stages and links, with its places and its cluster, and with gradients
-/// summed in this many groups (schedule/gradient_sets.h; 0: one per replica of each stage). Throws
-/// ConfigError for a link to a stage that does not exist; simulate() refuses stages that do not fit
-/// on the cluster or share a worker.
-Costs costs_of(const plan::Plan& plan, int64_t gradient_groups = 0);
+/// summed in this many groups (schedule/gradient_sets.h; nothing: one per replica of each stage).
+/// Throws ConfigError for a link to a stage that does not exist; simulate() refuses stages that do
+/// not fit on the cluster or share a worker.
+Costs costs_of(const plan::Plan& plan, std::optional<int64_t> gradient_groups = {});
 /// Where replicas share out the optimiser's state and each needs the sums of all gradients (for a
 /// norm), gathering the weights comes on top of those sums: half as long again, as long as one of
 /// the two halves of an all-reduce. Not for what costs_of() has counted: other methods than

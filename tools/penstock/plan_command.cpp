@@ -212,6 +212,7 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
   plan.optimizer_state_per_weight =
       static_cast<double>(model::num_states({.kind = arguments.search.optimizer}));
   if (plan.mini_batch == 0) plan.mini_batch.reset();
+  if (plan.gradient_groups == 0) plan.gradient_groups.reset();
   plan.memory_limit_bytes = memory_limit_of(arguments);
   plan.time_limit = time_limit_of(arguments.search.time_limit);
   plan.memory_budget_bytes =

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "penstock/plan/strategy.h"
 #include "penstock/planner/cost/layer_cost.h"
@@ -45,8 +46,8 @@ struct MemoryModel {
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
   int64_t keep = 0;  ///< as plan::Stage::keep
-  /// Summed apart under flush; 0: one per replica of the stage.
-  int64_t gradient_groups = 0;
+  /// Summed apart under flush; nothing: one per replica of the stage.
+  std::optional<int64_t> gradient_groups = {};
   /// Replicas share out the optimiser's state.
   bool shard_optimizer = false;
   /// Activations are moved to the memory of the host.

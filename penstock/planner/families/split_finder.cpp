@@ -326,7 +326,7 @@ const BoundedPartition* SplitFinder::known_with_fewer_links(Family family,
 // Of the families that need no more memory on any worker, the nearest whose optimum is known.
 const BoundedPartition* SplitFinder::known_lighter(Family family, int64_t micro_batches) const {
   // Gradients in groups weigh more than those of kinds that do not flush.
-  if (context_.options.gradient_groups > 0 && !traits(family.policy).drains) return nullptr;
+  if (context_.options.gradient_groups && !traits(family.policy).drains) return nullptr;
   for (auto lighter = lighter_than(family, micro_batches); lighter;
        lighter = lighter_than(*lighter, micro_batches)) {
     if (const BoundedPartition* known = known_limited(*lighter, micro_batches)) return known;

@@ -25,7 +25,7 @@ void check_options(const PlanOptions& options) {
   if (options.micro_batches)
     check_range("micro-batches per step", *options.micro_batches, kMaxMicroBatchesPerStep);
   if (options.mini_batch) check_range("samples per mini-batch", *options.mini_batch, INT64_MAX);
-  check_range("gradient groups", options.gradient_groups, kMaxGradientGroups);
+  check_range("gradient groups", options.gradient_groups.value_or(0), kMaxGradientGroups);
   if (options.chunks &&
       (*options.chunks < plan::kMinChunks || *options.chunks > plan::kMaxChunks)) {
     throw ConfigError(fmt::format("expected chunks per worker of 0 (chosen) or {} to {}, found {}",

@@ -125,7 +125,8 @@ int64_t chosen_micro_batches(const Context& context, const Split& split) {
 }
 
 MemoryModel memory_model(const Context& context, Strategy strategy, plan::WeightPolicy policy,
-                         int64_t micro_batches, int64_t slack, int64_t gradient_groups) {
+                         int64_t micro_batches, int64_t slack,
+                         std::optional<int64_t> gradient_groups) {
   int64_t weights = 0;
   int64_t short_weights = 0;
   for (const PlannedLayer& layer : context.layers) {
@@ -147,11 +148,11 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
           .stash_uncertainty = context.stash_uncertainty};
 }
 
-int64_t gradient_groups(const Context& context, const Split& split) {
-  const int64_t least = context.options.gradient_groups;
-  if (least == 0 || !traits(split.policy).drains) return 0;
+std::optional<int64_t> gradient_groups(const Context& context, const Split& split) {
+  const std::optional<int64_t> least = context.options.gradient_groups;
+  if (!least || !traits(split.policy).drains) return std::nullopt;
   const int64_t common = common_multiple(split.replicas()).value_or(INT64_MAX);
-  return common < least ? round_up(least, common) : common;
+  return common < *least ? round_up(*least, common) : common;
 }
 
 int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers) {

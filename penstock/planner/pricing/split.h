@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -59,11 +60,12 @@ int64_t chosen_micro_batches(const Context& context, const Split& split);
 /// The memory model that a search for plans of this strategy uses. `gradient_groups` as
 /// MemoryModel::gradient_groups.
 MemoryModel memory_model(const Context& context, plan::Strategy strategy, plan::WeightPolicy policy,
-                         int64_t micro_batches, int64_t slack, int64_t gradient_groups);
+                         int64_t micro_batches, int64_t slack,
+                         std::optional<int64_t> gradient_groups);
 
 /// The groups that gradients are counted in: at least the user's, as many as suit all replicas; 0:
 /// one per replica of each stage.
-int64_t gradient_groups(const Context& context, const Split& split);
+std::optional<int64_t> gradient_groups(const Context& context, const Split& split);
 
 /// What the backward pass of these layers, in topological order, needs at its most beyond what is
 /// saved for it: the pass goes from the last layer to the first and frees what each has saved.
