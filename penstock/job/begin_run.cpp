@@ -41,15 +41,15 @@ Begin begin_run(const options::RunRequest& run, const model::Model& model,
   const train::CheckpointPosition position = train::newest_position(folder, model);
   train::check_same_classes(position, classes);
   const int64_t epochs = run.epochs;
-  const int64_t steps = run.steps;
+  const std::optional<int64_t> steps = run.steps;
   if (position.epoch >= epochs) {
     listener.tell(fmt::format("nothing left to train: {} of {} done; raise --epochs\n",
                               position.epoch, plural(epochs, "epoch")));
     return Begin::Finished;
   }
-  if (steps > 0 && position.step >= steps) {
+  if (steps && position.step >= *steps) {
     listener.tell(fmt::format("nothing left to train: {} of {} done; raise --steps\n",
-                              position.step, plural(steps, "step")));
+                              position.step, plural(*steps, "step")));
     return Begin::Finished;
   }
   return Begin::Resumed;

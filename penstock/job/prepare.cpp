@@ -65,8 +65,8 @@ train::DataSplit data_for(const model::Model& model, const options::TrainRequest
     return train::load_data({.name = name,
                              .folder = data.folder,
                              .sample = train::samples_for(model, request.loss),
-                             .train_samples = data.train_samples,
-                             .test_samples = data.test_samples,
+                             .train_samples = data.train_samples.value_or(0),
+                             .test_samples = data.test_samples.value_or(0),
                              .seed = request.run.seed,
                              .test_file = data.test_file,
                              .test_share = data.test_share,
@@ -267,7 +267,7 @@ class Preparation {
   std::map<std::string, std::string> kept_options(const std::string& data,
                                                   int64_t schedule_steps) const {
     options::TrainRequest request = run_->request;
-    request.run.schedule_steps = schedule_steps;
+    request.run.schedule_steps = options::unless_zero(schedule_steps);
     const plan::Plan& plan = run_->train.plan;
     request.run.batch_size = run_->train.mini_batch_size;
     request.plan.weights = plan.weights;

@@ -57,7 +57,7 @@ std::vector<Row> rows() {
         },
         .kept = [](const R& r) -> std::optional<std::string> {
           if (!train::has_end(r.rates)) return std::nullopt;
-          return r.run.schedule_steps > 0 ? fmt::to_string(r.run.schedule_steps) : "none";
+          return r.run.schedule_steps ? fmt::to_string(*r.run.schedule_steps) : "none";
         }},
        {.name = "--warmup-steps",
         .slot = at<&R::run, &RunRequest::warmup_steps>,

@@ -40,8 +40,8 @@ enum class BadSamples : uint8_t { Fatal, Skip };
 struct DataRequest {
   std::optional<std::string> name;  ///< nothing: kUsualData
   std::string folder;
-  int64_t train_samples = 0;  ///< 0: all, here and below
-  int64_t test_samples = 0;
+  std::optional<int64_t> train_samples;  ///< nothing: all, here and below
+  std::optional<int64_t> test_samples;
   std::string test_file;    ///< empty: the test samples of `name`, or a part of its samples
   double test_share = 0.1;  ///< that part
   BadSamples bad_samples = BadSamples::Fatal;
@@ -83,9 +83,9 @@ struct PlanSection {
 
 struct RunRequest {
   int64_t epochs = 1;
-  int64_t steps = 0;                  ///< optimiser steps; 0: whole epochs
-  int64_t schedule_steps = 0;         ///< length of the learning rate's schedule; 0: the run's
-  int64_t warmup_steps = 0;           ///< first steps, which do not count for throughput
+  std::optional<int64_t> steps;           ///< optimiser steps; nothing: whole epochs
+  std::optional<int64_t> schedule_steps;  ///< of the learning rate's schedule; nothing: the run's
+  int64_t warmup_steps = 0;               ///< first steps, which do not count for throughput
   std::optional<int64_t> batch_size;  ///< samples per step; nothing: the file's of the plan, or 64
   double clip_norm = 0;               ///< 0: gradients are not clipped
   int64_t gradient_groups = 0;        ///< 0: the smallest possible number

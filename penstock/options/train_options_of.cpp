@@ -9,11 +9,11 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   train::TrainOptions options;
   options.mini_batch_size = run.batch_size.value_or(kUsualBatchSize);
   options.epochs = run.epochs;
-  options.max_steps = run.steps;
+  options.max_steps = run.steps.value_or(0);
   options.warmup_steps = run.warmup_steps;
   options.optimizer = request.optimizer;
   options.learning_rate = request.rates;
-  options.learning_rate_steps = run.schedule_steps;
+  options.learning_rate_steps = run.schedule_steps.value_or(0);
   options.loss = request.loss;
   options.seed = run.seed;
   options.threads_per_worker = run.threads;

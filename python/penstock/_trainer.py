@@ -276,7 +276,7 @@ class Trainer:
             "lr_warmup": _whole("lr_warmup", lr_warmup),
             "lr_factor": float(lr_factor),
             "lr_every": _whole("lr_every", lr_every),
-            "total_steps": _whole("total_steps", total_steps),
+            "total_steps": _whole("total_steps", total_steps) or None,
         }
         shared["batch_size"] = batch_size
         request = dict(
