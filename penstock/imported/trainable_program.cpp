@@ -52,6 +52,7 @@ class ProgramReader {
       if (auto found = facts_of(step, p_.program, reasons_)) p_.facts.push_back(std::move(*found));
     }
     refuse(p_.path, reasons_);
+    find_target_number();
     p_.aliases.emplace(p_.facts);
     find_origins();
     check_derivatives();
@@ -63,12 +64,33 @@ class ProgramReader {
   }
 
  private:
+  void find_target_number() {
+    for (size_t i = 0; i < p_.source.inputs.size(); ++i) {
+      const InputRole& role = p_.source.inputs[i];
+      const auto* tensor = std::get_if<TensorArgument>(&role.argument);
+      const bool is_constant = role.kind == InputRole::Kind::Constant &&
+                               role.name == kTargetNumber && i < p_.source.graph.inputs.size();
+      const auto* given = is_constant ? &p_.source.graph.inputs[i] : nullptr;
+      if (given != nullptr && !std::holds_alternative<exported::NoneArgument>(*given)) {
+        reasons_.push_back(
+            fmt::format("the input '{}' is a constant in the file: export it as a tensor without "
+                        "dimensions, torch.tensor(1)",
+                        kTargetNumber));
+      } else if (role.kind == InputRole::Kind::User && tensor != nullptr &&
+                 tensor->name == kTargetNumber && !p_.target_number &&
+                 p_.meta_of(tensor->name).sizes.empty()) {
+        p_.target_number = count_targets(p_.program, p_.facts, reasons_);
+      }
+    }
+  }
+
   void find_origins() {
     for (const InputRole& role : p_.source.inputs) {
       const auto* tensor = std::get_if<TensorArgument>(&role.argument);
       if (tensor == nullptr) continue;  // a constant that the exporter has written into the steps
       switch (role.kind) {
         case InputRole::Kind::User:
+          if (p_.target_number && tensor->name == kTargetNumber) break;
           p_.origins.inputs.insert(tensor->name);
           p_.inputs.push_back(tensor->name);
           check_input(tensor->name);
@@ -222,9 +244,8 @@ class ProgramReader {
       if (meta.sizes.empty()) {
         reasons_.push_back(
             fmt::format("the input '{}' is one number, expected the batch as its first dimension. "
-                        "How many targets count (num_items_in_batch) is left out: here the model's "
-                        "own loss is weighed by them",
-                        printable(name)));
+                        "Only the number of targets that count may be one, as '{}'",
+                        printable(name), kTargetNumber));
         continue;
       }
       if (meta.sizes.front().is_number()) {

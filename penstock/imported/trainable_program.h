@@ -15,6 +15,7 @@
 #include "penstock/imported/step_facts.h"
 #include "penstock/imported/step_groups.h"
 #include "penstock/imported/symbolic_size.h"
+#include "penstock/imported/target_number.h"
 #include "penstock/model/layer.h"
 
 namespace penstock::imported {
@@ -35,12 +36,13 @@ struct TrainableProgram {
   std::optional<AliasSets> aliases;
   Origins origins;
   std::map<std::string, const exported::InputRole*> role_of;  ///< of `source`
-  std::vector<std::string> inputs;
+  std::vector<std::string> inputs;  ///< the user's, but for the number of targets
   std::string batch_symbol;
   int64_t batch_hint = 1;
   Symbols hints;  ///< every symbol's value in the example
   std::string output;
   bool returns_loss = false;
+  std::optional<TargetNumber> target_number;  ///< where the program takes it
 };
 
 /// Throws ConfigError listing the reasons why it cannot be trained, and what read_program() throws.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence, Union
+from typing import Any, Iterable, Iterator, Mapping, Sequence, Union
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ Example = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
 #: What NumPy's arrays of ml_dtypes are called, there and in PyTorch.
 _SHORT_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 
+#: What models of Hugging Face call the number of targets that count in a batch.
+TARGET_NUMBER = "num_items_in_batch"
 #: The form of a mixture of experts whose program is the same for all tokens.
 _EXPERTS = "batched_mm"
 
@@ -259,6 +262,64 @@ def hint_of_experts(module: torch.nn.Module) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def _named(module: torch.nn.Module, names: Iterable[str]) -> Iterator[None]:
+    """What ``forward(self, **more)`` takes into its dictionary has a name of its own meanwhile:
+    torch.export takes no sizes that are dynamic of parts of such a dictionary."""
+    own, forward = "forward" in vars(module), module.forward
+    try:
+        signature = inspect.signature(forward)
+    except (TypeError, ValueError):
+        yield
+        return
+    parameters = signature.parameters.values()
+    known = [one for one in parameters if one.kind != inspect.Parameter.VAR_KEYWORD]
+    more = [name for name in names if name not in signature.parameters]
+    if len(known) == len(parameters) or not more:
+        yield
+        return
+
+    @functools.wraps(forward)
+    def named(*inputs: Any, **keywords: Any) -> Any:
+        return forward(*inputs, **keywords)
+
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more]
+    named.__signature__ = signature.replace(parameters=known + added)  # type: ignore[attr-defined]
+    module.forward = named
+    try:
+        yield
+    finally:
+        if own:
+            module.forward = forward
+        else:
+            del module.forward
+
+
+def _with_target_number(
+    module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The number of targets as a tensor without dimensions: torch.export writes other numbers into
+    the program."""
+
+    def tensor(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.reshape(()) if value.numel() == 1 else value
+        return value if value is None else torch.as_tensor(value)
+
+    named = {
+        name: tensor(value) if name == TARGET_NUMBER else value for name, value in keywords.items()
+    }
+    try:
+        names = list(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):
+        names = []
+    placed = (
+        tensor(value) if place < len(names) and names[place] == TARGET_NUMBER else value
+        for place, value in enumerate(arguments)
+    )
+    return tuple(placed), named
+
+
 def _in_place_of_a_list(module: torch.nn.Module, count: int) -> int | None:
     """Of so many arguments, the first that ``forward(self, *inputs)`` takes into its list."""
     try:
@@ -304,7 +365,8 @@ def exported(module: torch.nn.Module, example: Example) -> torch.export.Exported
             )
     if not any(weight.requires_grad for weight in module.parameters()):
         raise ValueError("no parameter of the module needs a gradient: there is nothing to train")
-    arguments, keywords = _arguments(_batched(_tensors(example)))
+    arguments, keywords = _with_target_number(module, *_arguments(_tensors(example)))
+    arguments, keywords = _arguments(_batched(keywords or arguments))
     for position, value in enumerate(arguments):
         _refuse_what_is_no_tensor(f"part {position + 1}", value)
     for name, value in keywords.items():
@@ -325,7 +387,7 @@ def exported(module: torch.nn.Module, example: Example) -> torch.export.Exported
     _refuse_hooks(module)
     with (
         _training(module), _plain_tensors(module), _own_gradients() as own,
-        _fixed_sizes() as fixed,
+        _fixed_sizes() as fixed, _named(module, keywords),
     ):  # fmt: skip
         try:
             program = torch.export.export(

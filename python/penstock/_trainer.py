@@ -21,7 +21,9 @@ import torch
 
 from penstock import _core
 from penstock._classes import Classes, classes_of, names_of
-from penstock._export import Example, PathLike, export, hint_of_experts, tensor_of, unwrapped
+from penstock._export import (
+    TARGET_NUMBER, Example, PathLike, export, hint_of_experts, tensor_of, unwrapped,
+)  # fmt: skip
 from penstock._optimizer import MakeSchedule, Optimizer, Schedule
 
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
@@ -793,6 +795,11 @@ class Trainer:
                 inputs_and_targets = [*self._inputs, *found]
             else:
                 inputs_and_targets = self._inputs
+            if TARGET_NUMBER in batch:
+                raise _core.PenstockError(
+                    f"the batch has '{TARGET_NUMBER}', which is counted here, over all labels of "
+                    "the step: leave it out of the batch"
+                )
             unknown = [str(name) for name in batch if name not in inputs_and_targets]
             if unknown:
                 raise _core.PenstockError(

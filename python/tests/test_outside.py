@@ -232,21 +232,6 @@ class Said(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "the buffer 'mix' is sparse"):
             penstock.Trainer(Sparse(), x[:, 0], progress=False)
 
-    def test_how_many_targets_count_is_left_out(self):
-        class Counted(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.head = nn.Linear(6, 3)
-
-            def forward(self, x, labels, num_items_in_batch):
-                loss = F.cross_entropy(self.head(x), labels, reduction="sum")
-                return loss / num_items_in_batch
-
-        message = self.refusal(
-            Counted(), (torch.randn(4, 6), torch.zeros(4, dtype=torch.long), torch.tensor(4))
-        )
-        self.assertRegex(message, "the input 'num_items_in_batch' is one number.* is left out")
-
     def test_a_length_of_any_size_is_that_of_the_example(self):
         class Mean(nn.Module):
             def __init__(self):
