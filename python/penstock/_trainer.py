@@ -745,12 +745,22 @@ class Trainer:
                 f"the batches have {sorted(set(sizes))} samples; expected one size (the last batch "
                 "may be smaller) under a strategy that delays weights"
             )
-        for k, name in enumerate(self._inputs):
-            shapes = sorted({tuple(batch[0][k].shape[1:]) for batch in batches})
+        wrong = [inputs for inputs, _ in batches if len(inputs) != len(self._inputs)]
+        if wrong:
+            raise _core.PenstockError(
+                f"a batch has {len(wrong[0])} input(s), expected {len(self._inputs)}: the model "
+                f"and its loss take {self._session.sample}"
+            )
+        columns = {name: [batch[0][k] for batch in batches] for k, name in enumerate(self._inputs)}
+        if self._session.needs_targets:
+            columns["targets"] = [batch[1] for batch in batches if batch[1] is not None]
+        for name, column in columns.items():
+            shapes = sorted({tuple(one.shape[1:]) for one in column})
             if len(shapes) > 1:
                 raise _core.PenstockError(
                     f"the samples of '{name}' are {shapes[0]} in one batch and {shapes[-1]} in "
-                    "another; expected those of the example in all: pad sequences to one length"
+                    f"another; the model and its loss take {self._session.sample}: pad or cut "
+                    "them to that size, or export the model for each size"
                 )
         inputs = [torch.cat(parts) for parts in zip(*(batch[0] for batch in batches))]
         targets = [batch[1] for batch in batches]

@@ -256,6 +256,58 @@ class Said(unittest.TestCase):
             with self.assertRaisesRegex(penstock.PenstockError, "7x6, found float32, 9x6"):
                 trainer.step(torch.randn(8, 9, 6), y)
 
+    def test_a_batch_of_another_length_is_told_which_and_what_to_do(self):
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(IDS, 8)
+                self.head = nn.Linear(8, IDS)
+
+            def forward(self, ids, mask):
+                return self.head(torch.tanh(self.embed(ids)) * mask[..., None])
+
+        def batch(length, mask=None):
+            ids = torch.randint(2, IDS, (8, length))
+            return (ids, torch.ones(8, mask or length)), ids
+
+        def wrong(name, found, type="int64", what="pad or cut .* or export it for each size"):
+            return self.assertRaisesRegex(
+                penstock.PenstockError, f"'{name}': expected .*{type}, 7, found {type}, {found}.*{what}"
+            )
+
+        trainer = penstock.Trainer(Words(), batch(7)[0], batch_size=8, progress=False)
+        for length in (5, 9):
+            x, y = batch(length)
+            with wrong("ids", length):
+                trainer.step(x, y)
+            with wrong("ids", length):
+                trainer.fit((*x, y))
+            with wrong("ids", length):
+                trainer.fit([(x, y)])
+            with wrong("ids", length):
+                trainer.evaluate((*x, y))
+        (ids, mask), y = batch(7)
+        with wrong("mask", 5, "float32"):
+            trainer.step((ids, mask[:, :5]), y)
+        with wrong("targets", 5):
+            trainer.step((ids, mask), y[:, :5])
+        with wrong("ids", "one number", what="reshape them"):
+            trainer.step((ids[:, 0], mask), y)
+        self.assertEqual(trainer.steps, 0)
+
+        trainer = penstock.Trainer(Words(), batch(7)[0], batch_size=8, progress=False,
+                                   strategy="1f1b", weights="stash")  # fmt: skip
+        with self.assertRaisesRegex(
+            penstock.PenstockError, r"'ids' are \(5,\) in one batch and \(7,\).*int64, 7.*export"
+        ):
+            trainer.fit([batch(7), batch(5)])
+        with wrong("ids", 5):
+            trainer.fit([batch(5), batch(5)])
+        with self.assertRaisesRegex(penstock.PenstockError, r"'targets' are \(5,\).*and \(7,\)"):
+            trainer.fit([((ids, mask), y), ((ids, mask), y[:, :5])])
+        with self.assertRaisesRegex(penstock.PenstockError, "1 input.*expected 2.*ids .*mask"):
+            trainer.fit([(ids, y)])
+
 
 if __name__ == "__main__":
     unittest.main()

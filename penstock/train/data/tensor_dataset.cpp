@@ -125,7 +125,9 @@ std::string array_misfit(const std::string& name, at::ScalarType kind, const mod
   if (found_sides != wanted_sides && !has_channels_last(found, shape)) {
     return fmt::format("the array '{}': expected samples of {}, found {}{}", name,
                        describe(type, shape), describe(kind, found),
-                       found.size() == shape.size() ? "; pad or cut them to one size" : "");
+                       found.size() == shape.size()
+                           ? "; pad or cut them to the model's size, or export it for each size"
+                           : "; reshape them");
   }
   const bool is_number = at::isIntegralType(kind, /*includeBool=*/true) || kind == at::kHalf ||
                          kind == at::kBFloat16 || kind == at::kFloat || kind == at::kDouble;
