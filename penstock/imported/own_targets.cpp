@@ -110,7 +110,7 @@ class LossTerms {
 
   bool add_mean(const CrossEntropy& term, size_t step) {
     if (!is_made_of_whole_numbers(term.targets)) return false;
-    if (!found_) found_ = {.loss = step, .name = term.targets, .ignored = term.ignored};
+    if (!found_) found_ = {.loss = step, .name = term.targets, .ignored = term.ignored, .least = 0};
     return found_->ignored == term.ignored && is_same(found_->name, term.targets);
   }
 
@@ -119,7 +119,7 @@ class LossTerms {
       const auto found = cross_entropy_of(p_.program.steps[s].node, p_.program);
       if (found && found->targets == p_.target_number->targets &&
           is_made_of_whole_numbers(found->targets))
-        return OwnTargets{.loss = s, .name = found->targets, .ignored = found->ignored};
+        return OwnTargets{.loss = s, .name = found->targets, .ignored = found->ignored, .least = 1};
     }
     return std::nullopt;
   }

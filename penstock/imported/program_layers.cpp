@@ -255,12 +255,12 @@ class LayerMaker {
     for (const std::string& input : parts.inputs)
       places.push_back(static_cast<size_t>(values_.at(input).output));
     const auto layer = std::make_shared<const ProgramLayer>(std::move(parts), p_.program);
-    return [layer, places, ignored = own->ignored](const model::Tensors& inputs) {
+    return [layer, places, own = *own](const model::Tensors& inputs) {
       const at::NoGradGuard no_grad;
       model::Tensors read;
       for (const size_t place : places) read.push_back(inputs.at(place));
       const at::Tensor targets = layer->forward({}, {}, read, {.training = false}).front();
-      return targets.to(at::kLong).ne(ignored).sum().item<int64_t>();
+      return std::max(own.least, targets.to(at::kLong).ne(own.ignored).sum().item<int64_t>());
     };
   }
 

@@ -25,7 +25,13 @@ class TargetCounter {
 
   TargetNumber run() {
     find_readers();
-    if (is_read_ && find_sum() && is_read_late()) add_steps();
+    const ScalarType type = program_.tensors.at(name_).type;
+    if (type != ScalarType::Long && type != ScalarType::Int && type != ScalarType::Float &&
+        type != ScalarType::Double) {
+      refuse(fmt::format("found {}, expected int64 or float32", exported::to_string(type)));
+    } else if (is_read_ && find_sum() && is_read_late()) {
+      add_steps();
+    }
     return std::move(result_);
   }
 

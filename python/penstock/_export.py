@@ -304,7 +304,7 @@ def _with_target_number(
     def tensor(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value.reshape(()) if value.numel() == 1 else value
-        return value if value is None else torch.as_tensor(value)
+        return value if value is None else tensor_of(value)
 
     named = {
         name: tensor(value) if name == TARGET_NUMBER else value for name, value in keywords.items()

@@ -237,6 +237,19 @@ class OwnLosses(unittest.TestCase):
             with self.subTest(**options):
                 self.expect_same(module, (X, y), 9, torch.tensor(1), **options)
 
+    def test_other_sums_by_the_number_of_targets_count_where_no_target_does(self):
+        class Large(Own):
+            def forward(self, x, labels, num_items_in_batch):
+                logits = self.body(x)
+                loss = F.cross_entropy(logits, labels, reduction="sum")
+                return (0.5 * loss + logits.square().sum()) / num_items_in_batch
+
+        _, y = samples()
+        y[:6] = -100
+        trainer = trainer_of(Large(None), (X, y, torch.tensor(1)), micro_batches=4)
+        expected = Large(None)(X, y, torch.tensor(10)).item()
+        self.assertAlmostEqual(trainer.step((X, y))["loss"], expected, places=5)
+
     def test_the_number_of_targets_may_come_by_name(self):
         torch.manual_seed(4)
         ids = torch.randint(0, CLASSES, (8, 7))
@@ -283,6 +296,11 @@ class OwnLosses(unittest.TestCase):
                           (Elsewhere, "'number' is one number.*as 'num_items_in_batch'")):
             with self.subTest(kind.__name__), self.assertRaisesRegex(penstock.PenstockError, why):
                 trainer_of(kind(None), (X, Y, torch.tensor(4)))
+        for type in (torch.bool, torch.uint8, torch.float16):
+            with self.assertRaisesRegex(penstock.PenstockError, "expected int64 or float32"):
+                trainer_of(Counted(None), (X, Y, torch.tensor(1, dtype=type)))
+        with self.assertRaisesRegex(TypeError, "expected a tensor or an array of numbers"):
+            trainer_of(Counted(None), (X, Y, "16"))
 
     def test_a_number_of_targets_that_is_fixed_in_a_file_is_refused(self):
         class Divided(Own):
