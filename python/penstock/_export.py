@@ -264,8 +264,8 @@ def hint_of_experts(module: torch.nn.Module) -> str:
 
 @contextlib.contextmanager
 def _named(module: torch.nn.Module, names: Iterable[str]) -> Iterator[None]:
-    """What ``forward(self, **more)`` takes into its dictionary has a name of its own meanwhile:
-    torch.export takes no sizes that are dynamic of parts of such a dictionary."""
+    """What ``forward(self, **more)`` takes into its dictionary has a name of its own meanwhile: up
+    to 2.13 torch.export takes no dynamic sizes of what is in such a dictionary."""
     own, forward = "forward" in vars(module), module.forward
     try:
         signature = inspect.signature(forward)

@@ -271,9 +271,8 @@ class Said(unittest.TestCase):
             return (ids, torch.ones(8, mask or length)), ids
 
         def wrong(name, found, type="int64", what="pad or cut .* or export it for each size"):
-            return self.assertRaisesRegex(
-                penstock.PenstockError, f"'{name}': expected .*{type}, 7, found {type}, {found}.*{what}"
-            )
+            said = f"'{name}': expected .*{type}, 7, found {type}, {found}.*{what}"
+            return self.assertRaisesRegex(penstock.PenstockError, said)
 
         trainer = penstock.Trainer(Words(), batch(7)[0], batch_size=8, progress=False)
         for length in (5, 9):
