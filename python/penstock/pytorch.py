@@ -8,9 +8,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import tempfile
 from pathlib import Path
 from typing import Any, Callable, Iterable
@@ -23,11 +20,10 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from penstock._cut import Cutter
 from penstock._errors import PenstockError
 from penstock._export import Example, _arguments, _tensors, exported
-from penstock._tool import Document, schedule
+from penstock._split import Split, deepspeed_parts, module_parts
+from penstock._tool import Document
 
-#: A module of a list, by its number.
-_ITEM = re.compile(r".*?(?:^|\.)\d+(?=\.|$)")
-_SYNCHRONOUS = "expected a strategy that flushes: gpipe, 1f1b-flush, interleaved, zb-h1..."
+__all__ = ["deepspeed_module", "deepspeed_parts", "module_parts", "pipeline"]
 
 
 def pipeline(
@@ -53,24 +49,21 @@ def pipeline(
     :returns: the stages, in their order, and a schedule of torch.distributed.pipelining
     :raises PenstockError: a plan that PyTorch cannot run, another number of processes
     """
-    document = _read(plan)
-    rows = _rows(document)
-    ranks = {stage: rank for rank, row in enumerate(rows) for stage in row}
-    if dist.get_world_size(group) != len(rows):
+    split = Split(plan)
+    if dist.get_world_size(group) != split.workers:
         raise PenstockError(
-            f"the plan is for {len(rows)} workers: expected as many processes, found "
+            f"the plan is for {split.workers} workers: expected as many processes, found "
             f"{dist.get_world_size(group)}"
         )
-    if sum(map(len, rows)) != len(document["stages"]):
-        raise PenstockError("PyTorch runs every stage on one worker: plan with straight=True")
     arguments, named = _arguments(_tensors(example))
-    inputs = _micro_batch([*arguments, *named.values()], document["micro_batches"])
+    inputs = _micro_batch([*arguments, *named.values()], split.micro_batches)
     flat = exported(module, example).module(check_guards=False)
-    cutter = Cutter(flat, _layers(document), inputs)
-    parts = [cutter.part(stage) for stage in range(len(ranks))]
+    cutter = Cutter(flat, split.layers, inputs)
+    parts = [cutter.part(stage) for stage in range(len(split.layers))]
     rank = dist.get_rank(group)
-    shared = _shared(parts, ranks, rank, group)
-    own = {index: part.to(device) for index, part in enumerate(parts) if ranks[index] == rank}
+    shared = _shared(parts, split.rank_of, rank, group)
+    own = {index: part.to(device) for index, part in enumerate(parts)
+           if split.rank_of[index] == rank}  # fmt: skip
     aliases = _alias(list(own.values()))
     stages = [
         pipelining.PipelineStage(
@@ -79,33 +72,10 @@ def pipeline(
         )
         for index, part in own.items()
     ]  # fmt: skip
-    loss = loss_fn or (lambda output, _: output.sum())
-    made = _schedule(document, stages, loss)
+    made = _schedule(split, stages, loss_fn or (lambda output, _: output.sum()))
     names = [node.name for node in flat.graph.nodes if node.op == "placeholder"]
     _make_ready(made, stages, names, aliases, shared)
     return stages, made
-
-
-def module_parts(plan: Document) -> list[list[str]]:
-    """The plan as torchtitan takes it: the names of the modules of each stage.
-
-    For ``parallelism.module_fqns_per_model_part``. A module that is one of a list stays whole
-    (``layers.3``), in the stage that has most of its layers.
-
-    >>> module_parts({"stages": [["embed", "layers.0.up"], ["layers.0.down", "layers.0-add"]]})
-    [['embed'], ['layers.0']]
-    """
-    counts: dict[str, dict[int, int]] = {}
-    for stage, layers in enumerate(_layers(_document(plan))):
-        for layer in layers:
-            name = layer.partition("-")[0]
-            if name != "forward":
-                of_stage = counts.setdefault((_ITEM.match(name) or [name])[0], {})
-                of_stage[stage] = of_stage.get(stage, 0) + 1
-    parts: list[list[str]] = [[] for _ in _document(plan)["stages"]]
-    for name, of_stage in counts.items():
-        parts[max(of_stage, key=lambda stage: (of_stage[stage], -stage))].append(name)
-    return parts
 
 
 def deepspeed_module(layers: Iterable[Any], plan: Document, **options: Any) -> Any:
@@ -130,57 +100,6 @@ def deepspeed_module(layers: Iterable[Any], plan: Document, **options: Any) -> A
     return Planned(layers, num_stages=len(parts) - 1, **options)
 
 
-def deepspeed_parts(plan: Document, layers: int) -> list[int]:
-    """Where the stages of a sequence of layers begin, and where the last one ends.
-
-    >>> deepspeed_parts({"stages": [["0", "2"], ["4-linear", "4-relu"]]}, 5)
-    [0, 4, 5]
-    """
-    parts = [0]
-    for names in module_parts(plan)[1:]:
-        items = [int(name.partition(".")[0]) for name in names if name.partition(".")[0].isdigit()]
-        if not items or min(items) <= parts[-1] and len(parts) > 1:
-            raise PenstockError(
-                "DeepSpeed cuts a sequence: expected a plan of torch.nn.Sequential(*layers) whose "
-                f"stages each have one of its modules, found a stage of {names[:3]}"
-            )
-        parts.append(min(items))
-    return [*parts, layers]
-
-
-def _document(plan: Document) -> dict[str, Any]:
-    if isinstance(plan, (str, os.PathLike)):
-        return json.loads(Path(plan).read_text())
-    return dict(plan)
-
-
-def _read(plan: Document) -> dict[str, Any]:
-    """The plan, with the text of its schedule; a split names the file of it."""
-    document = _document(plan)
-    if isinstance(plan, (str, os.PathLike)) and document.get("schedule", "").endswith(".csv"):
-        document["schedule"] = (Path(plan).parent / document["schedule"]).read_text()
-    if "strategy" in document and document.get("weights", "flush") != "flush":
-        raise PenstockError(f"PyTorch does not run {document['strategy']}: {_SYNCHRONOUS}")
-    for stage in document["stages"]:
-        if isinstance(stage, dict) and stage.get("replicas", 1) != 1:
-            raise PenstockError("PyTorch has no replicas of single stages: plan with straight=True")
-    if "schedule" not in document:
-        document["schedule"] = schedule(
-            document, format="pytorch", compute_only=True, micro_batches=document["micro_batches"]
-        )
-    return document
-
-
-def _layers(document: dict[str, Any]) -> list[list[str]]:
-    return [one["layers"] if isinstance(one, dict) else one for one in document["stages"]]
-
-
-def _rows(document: dict[str, Any]) -> list[set[int]]:
-    """By worker: its stages."""
-    rows = [line for line in document["schedule"].splitlines() if line.strip(", ")]
-    return [{int(stage) for stage in re.findall(r"(\d+)[FBIW]\d", row)} for row in rows]
-
-
 def _micro_batch(inputs: list[Any], micro_batches: int) -> list[Any]:
     for value in inputs:
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
@@ -193,16 +112,15 @@ def _micro_batch(inputs: list[Any], micro_batches: int) -> list[Any]:
     return [value[: len(value) // micro_batches] for value in inputs]
 
 
-def _schedule(document: dict[str, Any], stages: list[Any], loss_fn: Callable[..., Any]) -> Any:
+def _schedule(split: Split, stages: list[Any], loss_fn: Callable[..., Any]) -> Any:
     """A schedule of the plan's order; those that PyTorch has by itself are its own."""
-    count = document["micro_batches"]
     own = {"gpipe": pipelining.ScheduleGPipe, "1f1b-flush": pipelining.Schedule1F1B}
-    if document.get("strategy") in own and len(stages) == 1:
-        return own[document["strategy"]](stages[0], count, loss_fn=loss_fn)
-    made = _PipelineScheduleRuntime(stages, count, loss_fn=loss_fn)
+    if split.strategy in own and len(stages) == 1:
+        return own[split.strategy](stages[0], split.micro_batches, loss_fn=loss_fn)
+    made = _PipelineScheduleRuntime(stages, split.micro_batches, loss_fn=loss_fn)
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = Path(folder) / "schedule.csv"
-        path.write_text(document["schedule"])
+        path.write_text(split.schedule)
         made._load_csv(str(path))
     return made
 
