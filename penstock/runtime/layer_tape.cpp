@@ -1,5 +1,6 @@
 #include "penstock/runtime/layer_tape.h"
 
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -23,10 +24,26 @@ struct Entry final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override { return {}; }
 };
 
-Tensors run_engine(const std::vector<Edge>& roots, const Tensors& gradients, bool keep_graph,
+/// Where a backward pass begins: gives its gradients away, so that the engine frees each as soon as
+/// it has been read. The engine's own root keeps them until the pass ends.
+struct Begin final : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
+    return std::move(gradients);
+  }
+  Tensors gradients;
+};
+
+Tensors run_engine(const std::vector<Edge>& roots, Tensors gradients, bool keep_graph,
                    const std::vector<Edge>& wanted) {
-  return torch::autograd::Engine::get_default_engine().execute(roots, gradients, keep_graph,
-                                                               /*create_graph=*/false,
+  const model::NodePointer begin = model::make_node<Begin>();
+  const at::Tensor nothing = at::empty({0});  // the engine wants an input
+  begin->add_input_metadata(nothing);
+  // As of the engine's own root: the streams on which they were made.
+  for (const at::Tensor& gradient : gradients) begin->add_input_metadata(gradient);
+  begin->set_next_edges(std::vector<Edge>(roots));
+  static_cast<Begin&>(*begin).gradients = std::move(gradients);
+  return torch::autograd::Engine::get_default_engine().execute({Edge(begin, 0)}, {nothing},
+                                                               keep_graph, /*create_graph=*/false,
                                                                /*accumulate_grad=*/false, wanted);
 }
 
@@ -72,7 +89,7 @@ LayerTape::Rest LayerTape::roots_of(Tensors outputs) {
 
 LayerTape::Gradients LayerTape::backward(Tensors outputs) {
   Gradients result{Tensors(inputs_.size()), Tensors(weights_.size())};
-  const Rest from = roots_of(std::move(outputs));
+  Rest from = roots_of(std::move(outputs));
   std::vector<Edge> wanted;
   std::vector<at::Tensor*> places;
   const auto want = [&](std::vector<Edge>& edges, Tensors& into) {
@@ -86,7 +103,7 @@ LayerTape::Gradients LayerTape::backward(Tensors outputs) {
   want(inputs_, result.inputs);
   want(weights_, result.weights);
   if (from.roots.empty() || wanted.empty()) return result;
-  Tensors made = run_engine(from.roots, from.gradients, /*keep_graph=*/false, wanted);
+  Tensors made = run_engine(from.roots, std::move(from.gradients), /*keep_graph=*/false, wanted);
   for (size_t i = 0; i < made.size(); ++i) *places[i] = std::move(made[i]);
   return result;
 }
@@ -123,7 +140,8 @@ LayerTape::Gradients LayerTape::backward_inputs(Tensors outputs) {
     wanted.push_back(weights_[w]);
     places.push_back(&result.weights[w]);
   }
-  Tensors made = run_engine(from.roots, from.gradients, /*keep_graph=*/!rest_.empty(), wanted);
+  Tensors made =
+      run_engine(from.roots, std::move(from.gradients), /*keep_graph=*/!rest_.empty(), wanted);
   for (size_t i = 0; i < made.size(); ++i) *places[i] = std::move(made[i]);
   // The engine had to keep the graph, and the operations that W runs keep what is below them.
   if (!rest_.empty()) {
@@ -144,7 +162,7 @@ Tensors LayerTape::backward_weights() {
       places.push_back(w);
     }
     if (wanted.empty() || !rest.gradients.front().defined()) continue;
-    Tensors made = run_engine(rest.roots, rest.gradients, /*keep_graph=*/false, wanted);
+    Tensors made = run_engine(rest.roots, std::move(rest.gradients), /*keep_graph=*/false, wanted);
     for (size_t i = 0; i < made.size(); ++i) result[places[i]] = std::move(made[i]);
     rest = {};
   }

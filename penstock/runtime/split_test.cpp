@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -383,6 +384,26 @@ TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {
       values, [&](const std::vector<size_t>& places, Tensors&) { made.push_back(places); });
   EXPECT_EQ(made, (std::vector<std::vector<size_t>>{{6, 7}, {2, 3, 4, 5}, {0, 1}}));
   expect_equal(gradients, bench.gradients(false));
+}
+
+TEST(LayerTape, FreesTheGradientOfAnOutputOnceItHasBeenRead) {
+  const at::AutoGradMode with_graph(true);
+  LayerTape tape;
+  const at::Tensor entered = tape.enter(at::ones({8}), true);
+  const at::Tensor middle = entered.relu();
+  std::vector<at::Tensor> gradients{at::ones({8}), at::ones({8})};
+  const c10::weak_intrusive_ptr<c10::TensorImpl> first(gradients[0].getIntrusivePtr());
+  const c10::weak_intrusive_ptr<c10::TensorImpl> second(gradients[1].getIntrusivePtr());
+  bool were_there = true;
+  middle.register_hook([&](const at::Tensor& gradient) {
+    were_there = !first.expired() || !second.expired();
+    return gradient;
+  });
+  const std::vector<at::Tensor> outputs{middle * middle, middle.sin()};
+  tape.leave(outputs);
+  const LayerTape::Gradients made = tape.backward(std::move(gradients));
+  EXPECT_FALSE(were_there) << "both were read before the gradient of the middle was complete";
+  EXPECT_TRUE(at::allclose(made.inputs.front(), at::full({8}, 2 + std::cos(1.0))));
 }
 
 }  // namespace
