@@ -181,7 +181,9 @@ void CarrierPath::lose_later(const std::string& why) {
   if (timer_) return;
   Connection& connection = context_.connection;
   timer_ = std::make_unique<asio::steady_timer>(connection.executor(), kConnectionFirst);
-  timer_->async_wait([&connection, hold = connection.hold(), why](const asio::error_code& error) {
+  timer_->async_wait([&connection, hold = connection.hold(), &mutex = context_.state.mutex,
+                      why](const asio::error_code& error) {
+    const std::lock_guard lock(mutex);
     if (!error) connection.lose(why);
   });
 }

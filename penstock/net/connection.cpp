@@ -22,8 +22,8 @@ constexpr int kMostUnsent = 512 << 10;
 /// from those who compute.
 constexpr size_t kLeastRead = 128 << 10;
 constexpr size_t kReceiveBuffer = 1 << 20;
-/// Reads and writes of more bytes than this are long waits (MeshState).
-constexpr size_t kLongWait = 64 << 10;
+/// Reads in a row; whatever else the mesh's thread has to do comes then.
+constexpr int kMostReads = 16;
 /// No note and no list of sizes is larger: what is, is no frame of ours.
 constexpr uint64_t kMostBehind = uint64_t{1} << 31;
 
@@ -31,6 +31,25 @@ constexpr uint64_t kMostBehind = uint64_t{1} << 31;
 bool is_whole(FrameKind kind) {
   return kind == FrameKind::Note || kind == FrameKind::Sizes || kind == FrameKind::Process ||
          kind == FrameKind::Offer;
+}
+
+/// Whether it concerns one message, so that any thread may use it.
+bool is_of_message(FrameKind kind) {
+  return kind == FrameKind::Posted || kind == FrameKind::Sizes || kind == FrameKind::Piece ||
+         kind == FrameKind::Offer || kind == FrameKind::Taken || kind == FrameKind::Refused;
+}
+
+bool is_not_yet(const asio::error_code& error) {
+  return error == asio::error::would_block || error == asio::error::try_again ||
+         error == asio::error::interrupted;
+}
+
+/// Takes the first bytes away.
+void drop_first(std::vector<asio::const_buffer>& buffers, size_t bytes) {
+  size_t whole = 0;
+  while (whole < buffers.size() && bytes >= buffers[whole].size()) bytes -= buffers[whole++].size();
+  buffers.erase(buffers.begin(), buffers.begin() + static_cast<std::ptrdiff_t>(whole));
+  if (!buffers.empty()) buffers.front() += bytes;
 }
 
 }  // namespace
@@ -42,12 +61,12 @@ void append_frame(std::vector<std::byte>& frames, const FrameHeader& header, Byt
 }
 
 Connection::Connection(std::unique_ptr<Stream> stream, User& user, Payload& payload,
-                       int& long_waits)
+                       MeshMutex& mutex)
     : stream_(std::move(stream)),
       socket_(stream_->socket()),
       user_(user),
       payload_(payload),
-      long_waits_(long_waits),
+      mutex_(mutex),
       last_heard_(std::chrono::steady_clock::now()),
       input_{.bytes = std::vector<std::byte>(kInputBytes)} {
   asio::error_code ignored;
@@ -56,6 +75,7 @@ Connection::Connection(std::unique_ptr<Stream> stream, User& user, Payload& payl
   // What has been written cannot be overtaken: little more than what the network takes at once.
   setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent,
              sizeof kMostUnsent);
+  if (!is_encrypted()) socket_.non_blocking(true, ignored);
   // Makes the kernel's buffer for what has come at least as large, without fixing its size: a new
   // connection has 128 KiB, and while those are full, the sender stops.
   read_at_least(kReceiveBuffer);
@@ -70,7 +90,10 @@ void Connection::lose(const std::string& why) {
 }
 
 void Connection::post(std::function<void()> then) {
-  asio::post(socket_.get_executor(), [hold = user_.hold(), then = std::move(then)] { then(); });
+  asio::post(socket_.get_executor(), [this, hold = user_.hold(), then = std::move(then)] {
+    const std::lock_guard lock(mutex_);
+    then();
+  });
 }
 
 bool Connection::is_silent_for(std::chrono::milliseconds silence) {
@@ -91,77 +114,141 @@ void Connection::put(const FrameHeader& header, Bytes behind) {
 }
 
 void Connection::write() {
-  if (is_writing_ || !is_open() || (frames_.empty() && !payload_.has_output())) return;
-  writing_.clear();
-  buffers_.clear();
-  const bool is_piece = frames_.empty();
-  std::shared_ptr<const void> keep;
-  if (is_piece) {
-    keep = payload_.next_output(writing_, buffers_);
-  } else {
-    writing_.swap(frames_);
-    buffers_.emplace_back(writing_.data(), writing_.size());
+  while (!is_writing_ && is_open() && has_output()) {
+    next_output();
+    is_writing_ = true;
+    if (!write_now()) return write_later();
+    on_written();
   }
-  is_writing_ = true;
-  const int long_wait = asio::buffer_size(buffers_) > kLongWait ? 1 : 0;
-  long_waits_ += long_wait;
-  auto then = [this, hold = user_.hold(), keep = std::move(keep), is_piece, long_wait](
-                  const asio::error_code& error, size_t) {
-    long_waits_ -= long_wait;
-    is_writing_ = false;
-    if (!is_open()) return;
-    if (error)
-      lose("closed the connection");
-    else
-      on_written(is_piece);
-  };
-  stream_->before_write(asio::buffer_size(buffers_));
-  stream_->use([&](auto& layer) { asio::async_write(layer, buffers_, std::move(then)); });
 }
 
-void Connection::on_written(bool was_piece) {
-  if (was_piece) payload_.output_written();
-  if (is_leaving_ && frames_.empty()) {
-    // Not closed yet: closing with unread input would take back what was sent.
-    asio::error_code ignored;
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-    return;
+void Connection::next_output() {
+  output_.frames.clear();
+  output_.buffers.clear();
+  output_.is_piece = frames_.empty();
+  if (output_.is_piece) {
+    output_.keep = payload_.next_output(output_.frames, output_.buffers);
+  } else {
+    output_.frames.swap(frames_);
+    output_.buffers.emplace_back(output_.frames.data(), output_.frames.size());
   }
-  write();
+}
+
+bool Connection::write_now() {
+  if (is_encrypted()) return false;
+  asio::error_code error;  // met again by the mesh's thread
+  drop_first(output_.buffers, socket_.write_some(output_.buffers, error));
+  return output_.buffers.empty();
+}
+
+void Connection::write_later() {
+  stream_->before_write(asio::buffer_size(output_.buffers));
+  stream_->use([&](auto& layer) {
+    asio::async_write(layer, output_.buffers,
+                      [this, hold = user_.hold()](const asio::error_code& error, size_t) {
+                        const std::lock_guard lock(mutex_);
+                        if (!is_open()) return;
+                        if (error) return lose("closed the connection");
+                        on_written();
+                        write();
+                      });
+  });
+}
+
+void Connection::on_written() {
+  is_writing_ = false;
+  output_.keep.reset();
+  if (output_.is_piece) payload_.output_written();
+  end_output_if_leaving();
+}
+
+void Connection::leave() {
+  is_leaving_ = true;
+  end_output_if_leaving();
+}
+
+void Connection::end_output_if_leaving() {
+  if (!is_leaving_ || is_writing_ || !frames_.empty()) return;
+  // Not closed yet: closing with unread input would take back what was sent.
+  asio::error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  is_writing_ = true;  // nothing is written any more
 }
 
 // ---- reading
 
 void Connection::read() {
-  // A piece goes straight to its place once nothing of it lies in input_.
-  const uint64_t expected = payload_.expected();
-  const bool straight = expected > 0 && input_.size() == 0;
-  Payload::Room room;
-  if (straight)
-    room = payload_.room();
+  if (is_encrypted())
+    read_encrypted();
   else
-    room.memory = Memory(input_.bytes).subspan(input_.end);
-  // Of what is encrypted some may have been read already.
-  const bool may_wait = straight && stream_->tls() == TlsKind::Off;
-  read_at_least(may_wait ? std::min<uint64_t>(expected, kLeastRead) : 1);
-  const int long_wait = expected > kLongWait ? 1 : 0;
-  long_waits_ += long_wait;
-  auto then = [this, hold = user_.hold(), keep = std::move(room.keep), straight, long_wait](
-                  const asio::error_code& error, size_t bytes) {
-    long_waits_ -= long_wait;
+    wait_for_input();
+}
+
+void Connection::wait_for_input() {
+  socket_.async_wait(asio::ip::tcp::socket::wait_read,
+                     [this, hold = user_.hold()](const asio::error_code& error) {
+                       const std::lock_guard lock(mutex_);
+                       if (!is_open()) return;
+                       if (error) return on_read_failure(error);
+                       if (read_what_is_there(Reader::Mesh)) wait_for_input();
+                     });
+}
+
+void Connection::look() {
+  if (is_open() && !is_left_to_mesh_) read_what_is_there(Reader::Waiter);
+}
+
+bool Connection::read_what_is_there(Reader reader) {
+  for (int reads = 0; reads < kMostReads && is_open(); ++reads) {
+    const bool straight = is_straight();
+    const Payload::Room room = next_room();
+    if (room.memory.empty()) break;
+    asio::error_code error;
+    const size_t bytes =
+        socket_.read_some(asio::mutable_buffer(room.memory.data(), room.memory.size()), error);
+    if (is_not_yet(error)) break;
+    if (error) {
+      if (reader == Reader::Mesh) on_read_failure(error);
+      return false;
+    }
+    on_input(straight, bytes);
+    take_frames(reader);
+    if (reader == Reader::Waiter && is_left_to_mesh_) break;
+  }
+  if (!is_open()) return false;
+  read_at_least(is_straight() ? std::min<uint64_t>(payload_.expected(), kLeastRead) : 1);
+  return true;
+}
+
+void Connection::read_encrypted() {
+  const bool straight = is_straight();
+  const Payload::Room room = next_room();
+  auto then = [this, hold = user_.hold(), keep = room.keep, straight](const asio::error_code& error,
+                                                                      size_t bytes) {
+    const std::lock_guard lock(mutex_);
     if (!is_open()) return;
     if (error) return on_read_failure(error);
-    forgive();
-    if (straight)
-      payload_.filled(bytes);
-    else
-      input_.end += bytes;
-    on_read();
+    on_input(straight, bytes);
+    take_frames(Reader::Mesh);
+    if (is_open()) read_encrypted();
   };
   stream_->use([&](auto& layer) {
     layer.async_read_some(asio::mutable_buffer(room.memory.data(), room.memory.size()),
                           std::move(then));
   });
+}
+
+Connection::Payload::Room Connection::next_room() {
+  if (is_straight()) return payload_.room();
+  return {.memory = Memory(input_.bytes).subspan(input_.end), .keep = nullptr};
+}
+
+void Connection::on_input(bool was_straight, size_t bytes) {
+  forgive();
+  if (was_straight)
+    payload_.filled(bytes);
+  else
+    input_.end += bytes;
 }
 
 void Connection::on_read_failure(const asio::error_code& error) {
@@ -171,14 +258,22 @@ void Connection::on_read_failure(const asio::error_code& error) {
     user_.on_end();
 }
 
-void Connection::on_read() {
+void Connection::take_frames(Reader reader) {
   try {
-    while (take_frame()) {
+    while (take_frame(reader)) {
     }
   } catch (const std::exception& failure) {
-    lose(failure.what());
+    if (reader == Reader::Mesh) return lose(failure.what());
+    leave_to_mesh([this, why = std::string(failure.what())] { lose(why); });
   }
-  if (is_open()) read();
+}
+
+void Connection::leave_to_mesh(std::function<void()> then) {
+  is_left_to_mesh_ = true;
+  post([this, then = std::move(then)] {
+    is_left_to_mesh_ = false;
+    then();
+  });
 }
 
 void Connection::read_at_least(size_t bytes) {
@@ -199,7 +294,7 @@ void Connection::Input::make_room(size_t needed) {
     bytes.resize(std::min<size_t>(needed, bytes.size() * 2));
 }
 
-bool Connection::take_frame() {
+bool Connection::take_frame(Reader reader) {
   const size_t available = input_.size();
   const std::byte* const begin = input_.bytes.data() + input_.begin;
   if (!is_open()) return false;
@@ -216,6 +311,10 @@ bool Connection::take_frame() {
   size_t needed = sizeof header;
   if (available >= needed) {
     std::memcpy(&header, begin, sizeof header);
+    if (reader == Reader::Waiter && !is_of_message(header.kind)) {
+      leave_to_mesh([this] { take_frames(Reader::Mesh); });
+      return false;
+    }
     if (is_whole(header.kind)) {
       if (header.bytes > kMostBehind)
         throw TransportError(fmt::format("sent a frame of {} bytes", header.bytes));

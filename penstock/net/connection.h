@@ -1,10 +1,13 @@
 // The TCP connection to one peer: frames in both directions, and pieces of messages between them,
-// which go straight from and to their memory. Internal to net; runs on the mesh's thread.
+// which go straight from and to their memory. Internal to net; everything is called with the mesh's
+// mutex held. What can be written or read at once is, by whoever calls; the rest, and everything
+// that is encrypted, by the mesh's thread.
 //
-//   Connection connection(std::move(stream), user, payload, state.long_waits);
-//   connection.read();                                   // from now on
+//   Connection connection(std::move(stream), user, payload, state.mutex);
+//   connection.read();                                   // from now on, on the mesh's thread
 //   connection.put({.kind = FrameKind::Ping});           // before the next piece
 //   connection.write();                                  // the payload has a piece now
+//   connection.look();                                   // a thread that waits reads what has come
 #pragma once
 
 #include <asio/ip/tcp.hpp>
@@ -17,6 +20,7 @@
 
 #include "penstock/net/bytes.h"
 #include "penstock/net/frame.h"
+#include "penstock/net/mesh_mutex.h"
 #include "penstock/net/stream.h"
 
 namespace penstock::net {
@@ -58,20 +62,24 @@ class Connection {
     virtual void filled(size_t bytes) = 0;
   };
 
-  Connection(std::unique_ptr<Stream> stream, User& user, Payload& payload, int& long_waits);
+  Connection(std::unique_ptr<Stream> stream, User& user, Payload& payload, MeshMutex& mutex);
 
   void read();
+  /// Uses the messages that have come. What concerns more than a message (a note, an end, an error)
+  /// is left to the mesh's thread.
+  void look();
   void put(const FrameHeader& header, Bytes behind = {});
   void write();
   /// Closes it and tells the user, once.
   void lose(const std::string& why);
   /// Takes no frame any more; says so to the peer when what there is has been written.
-  void leave() { is_leaving_ = true; }
-  /// Does it later, on the mesh's thread. Any thread may call it.
+  void leave();
+  /// Does it later, on the mesh's thread, with the mutex held. Any thread may call it.
   void post(std::function<void()> then);
   std::shared_ptr<void> hold() { return user_.hold(); }
 
   bool is_open() const { return socket_.is_open(); }
+  bool is_encrypted() const { return stream_->tls() != TlsKind::Off; }
   bool is_leaving() const { return is_leaving_; }
   bool takes_frames() const { return is_open() && !is_leaving_; }
   bool is_silent_for(std::chrono::milliseconds silence);
@@ -91,29 +99,54 @@ class Connection {
     void make_room(size_t needed);
   };
 
+  enum class Reader : uint8_t { Mesh, Waiter };
+  /// What is being written.
+  struct Output {
+    std::vector<std::byte> frames;
+    std::vector<asio::const_buffer> buffers;
+    std::shared_ptr<const void> keep;
+    bool is_piece = false;
+  };
+
+  bool has_output() const { return !frames_.empty() || payload_.has_output(); }
+  void next_output();
+  /// Whether all of it has gone.
+  bool write_now();
+  void write_later();
+  void on_written();
+  void end_output_if_leaving();
+
   /// The connection is readable when that many bytes are there.
   void read_at_least(size_t bytes);
-  void on_read();
+  void wait_for_input();
+  void read_encrypted();
+  bool is_straight() const { return payload_.expected() > 0 && input_.size() == 0; }
+  /// Where the next bytes go: a piece straight to its place, once nothing of it lies in input_.
+  Payload::Room next_room();
+  void on_input(bool was_straight, size_t bytes);
+  /// False: there will be nothing more to read.
+  bool read_what_is_there(Reader reader);
   void on_read_failure(const asio::error_code& error);
-  void on_written(bool was_piece);
-  /// Uses what lies in input_; false when a frame is not whole yet.
-  bool take_frame();
+  void take_frames(Reader reader);
+  /// Uses what lies in input_; false when a frame is not whole yet, or not for this reader.
+  bool take_frame(Reader reader);
+  void leave_to_mesh(std::function<void()> then);
 
   std::unique_ptr<Stream> stream_;
   asio::ip::tcp::socket& socket_;  ///< of the stream
   User& user_;
   Payload& payload_;
-  int& long_waits_;
+  MeshMutex& mutex_;
   asio::ip::address local_address_;
   bool is_leaving_ = false;
   std::chrono::steady_clock::time_point last_heard_;
-  std::vector<std::byte> frames_;   ///< that wait to be written
-  std::vector<std::byte> writing_;  ///< that are being written
+  std::vector<std::byte> frames_;  ///< that wait to be written
+  Output output_;
   bool is_writing_ = false;
-  std::vector<asio::const_buffer> buffers_;
   Input input_;
-  size_t least_bytes_ = 1;  ///< of read_at_least()
-  size_t unread_ = 0;       ///< bytes that the kernel had when silence was last looked for
+  bool is_left_to_mesh_ = false;  ///< what lies in input_
+  size_t least_bytes_ = 1;        ///< of read_at_least()
+  size_t unread_ = 0;             ///< bytes that the kernel had when silence was last looked for
 };
 
 /// Appends a header to frames that are to be written, and what is behind it.

@@ -142,6 +142,10 @@ void MemoryPath::copy_later() {
   });
 }
 
+void MemoryPath::look() {
+  if (!to_copy_.empty()) copy_piece();
+}
+
 void MemoryPath::copy_piece() {
   ToCopy& copying = to_copy_.begin()->second;
   Incoming& incoming = *context_.inbox.find(copying.tag);

@@ -26,6 +26,7 @@ class MemoryPath : public Path {
   bool takes(const Outgoing& outgoing) const override;
   void send(Outgoing outgoing) override;
   bool on_frame(const FrameHeader& header, Bytes behind) override;
+  void look() override;
   void close_run(uint32_t run) override;
   void end() override { offered_.clear(); }
 

@@ -89,7 +89,7 @@ struct ClockOffset {
 };
 
 /// Thread-safe.
-class Mesh {
+class Mesh : public ProgressEngine {
  public:
   /// Called on the mesh's thread; must neither block nor throw.
   struct Handlers {
@@ -109,7 +109,6 @@ class Mesh {
   /// refused and logged as a warning.
   static std::unique_ptr<Mesh> connect(const MeshOptions& options);
 
-  virtual ~Mesh() = default;
   Mesh() = default;
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;

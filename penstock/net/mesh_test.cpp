@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <map>
 #include <numeric>
@@ -165,6 +166,26 @@ TEST_P(MeshPaths, MessagesLandInTheirPlacesInAnyOrder) {
   for (int i = 0; i < 1000 && !kept.back().expired(); ++i)
     std::this_thread::sleep_for(milliseconds(1));
   for (const auto& block : kept) EXPECT_TRUE(block.expired());
+}
+
+// What a message's end calls runs on the mesh's thread or on one that waits, which is this one
+// here.
+TEST_P(MeshPaths, TheEndOfAMessageMaySendTheNextOne) {
+  constexpr uint64_t kMessages = 500;
+  const std::vector<Node> nodes = two(1000);
+  const auto block = block_of(700, 1);
+  std::vector<std::shared_ptr<Transfer>> came;
+  for (uint64_t m = 0; m < kMessages; ++m) {
+    came.push_back(
+        nodes[1].mesh->receive(0, {.run = 1, .sequence = m}, into(std::make_shared<Parts>())));
+  }
+  std::function<void(uint64_t)> send = [&](uint64_t m) {
+    const auto sent = nodes[0].mesh->send(1, {.run = 1, .sequence = m}, {Bytes(*block)}, block);
+    if (m + 1 == kMessages) return;
+    came[m]->on_end([&send, m](Transfer::Result) { send(m + 1); });
+  };
+  send(0);
+  EXPECT_EQ(came.back()->wait(soon()), Transfer::Result::Done);
 }
 
 TEST_P(MeshPaths, AMessageWaitsUntilItsReceiveIsPosted) {

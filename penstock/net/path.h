@@ -1,5 +1,6 @@
-// A way on which the bytes of messages go to a peer and come from it. Internal to net; runs on the
-// mesh's thread. All ways end a message the same: its transfer is Done, or Closed.
+// A way on which the bytes of messages go to a peer and come from it. Internal to net; everything
+// is called with the mesh's mutex held. All ways end a message the same: its transfer is Done, or
+// Closed.
 //
 //   for (Path* path : paths) if (path->takes(outgoing)) return path->send(std::move(outgoing));
 //   for (Path* path : paths) if (path->on_frame(header, behind)) return;
@@ -14,6 +15,7 @@
 #include "penstock/net/carrier.h"
 #include "penstock/net/connection.h"
 #include "penstock/net/mesh.h"
+#include "penstock/net/mesh_mutex.h"
 #include "penstock/net/message.h"
 #include "penstock/net/same_host.h"
 
@@ -21,6 +23,7 @@ namespace penstock::net {
 
 /// What the peers of a mesh share.
 struct MeshState {
+  MeshMutex mutex;
   Mesh::Handlers handlers;
   size_t piece_bytes = 0;
   bool same_host_memory = true;
@@ -35,9 +38,7 @@ struct MeshState {
   ReadPermission permission;
   std::unique_ptr<Carrier> carrier;
   size_t carrier_bytes = 0;  ///< of the smallest part that it moves
-  /// Reads and writes under way that wait for more bytes than a network brings within microseconds.
-  int long_waits = 0;
-  bool is_broken = false;  ///< a peer was lost that had not ended as it should
+  bool is_broken = false;    ///< a peer was lost that had not ended as it should
 };
 
 /// What a path uses of its peer.
@@ -65,6 +66,8 @@ class Path {
   virtual void send(Outgoing outgoing) = 0;
   /// False: the frame does not belong to this path. Throws what is wrong with it.
   virtual bool on_frame(const FrameHeader& header, Bytes behind) = 0;
+  /// A thread waits for what comes this way: goes on with it.
+  virtual void look() {}
   /// Ends what it sends of this run and of earlier ones, as Closed.
   virtual void close_run(uint32_t run) = 0;
   /// The connection is lost, and all runs have been closed.

@@ -21,7 +21,7 @@ Peer::Peer(std::unique_ptr<Stream> stream, int rank, MeshState& state)
       carrier_(context_),
       memory_(context_),
       pieces_(context_),
-      connection_(std::move(stream), *this, pieces_, state.long_waits) {}
+      connection_(std::move(stream), *this, pieces_, state.mutex) {}
 
 void Peer::start() {
   forgive();
@@ -76,6 +76,11 @@ void Peer::close_run(uint32_t run) {
     return true;
   });
   std::erase_if(posted_, [run](const Tag& tag) { return tag.run <= run; });
+}
+
+void Peer::look() {
+  connection_.look();
+  for (Path* path : paths()) path->look();
 }
 
 // ---- frames

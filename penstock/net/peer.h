@@ -1,5 +1,5 @@
 // Another rank of a mesh: which messages are posted, which way they go, and whether it is still
-// there. Internal to net; runs on the mesh's thread.
+// there. Internal to net; everything is called with the mesh's mutex held.
 //
 //   connection.h   frames and pieces over the connection
 //   message.h      the messages that go and come
@@ -33,6 +33,8 @@ class Peer : public std::enable_shared_from_this<Peer>, private Connection::User
   void send(Outgoing outgoing);
   void receive(Tag tag, Place place, std::shared_ptr<Transfer> transfer);
   void close_run(uint32_t run);
+  /// Goes on with the messages that come, for a thread that waits.
+  void look();
   /// Sends a ping; loses the peer when it has been silent for longer than `silence`.
   void beat(std::chrono::milliseconds silence);
   void forgive() { connection_.forgive(); }
@@ -44,6 +46,7 @@ class Peer : public std::enable_shared_from_this<Peer>, private Connection::User
   void drop();
 
   bool is_open() const { return connection_.is_open(); }
+  bool is_encrypted() const { return connection_.is_encrypted(); }
   const asio::ip::address& local_address() const { return connection_.local_address(); }
   ClockOffset offset() const { return {offset_ns_.load(), offset_error_ns_.load()}; }
 

@@ -7,13 +7,14 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
+#include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "penstock/net/peer.h"
 #include "penstock/net/rendezvous.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
-#include "penstock/util/process/awake.h"
 #include "penstock/util/process/core_needs.h"
 
 namespace penstock::net {
@@ -26,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kBeatsPerSilence = 5;
 constexpr std::chrono::seconds kGoodbye{2};
 constexpr std::chrono::milliseconds kLingerStep{5};
+/// Larger messages are sent by the mesh's thread, while the one that has made them computes on.
+constexpr uint64_t kMostDirect = 64 << 10;
 
 void validate(const MeshOptions& options) {
   if (options.ranks < 1)
@@ -55,6 +58,7 @@ class TcpMesh : public Mesh {
                                  std::shared_ptr<const void> keep, int urgency) override;
   std::shared_ptr<Transfer> receive(int peer, Tag tag, Place place) override;
   void close_run(uint32_t run) override;
+  void look() override;
   void carry_by(std::unique_ptr<Carrier> carrier, size_t smallest) override;
   std::string own_address() const override;
   Traffic traffic() const override {
@@ -74,12 +78,20 @@ class TcpMesh : public Mesh {
     PENSTOCK_CHECK(peer >= 0 && peer < options_.ranks && peer != options_.rank, peer);
     return *peers_[static_cast<size_t>(peer)];
   }
+  /// On the mesh's thread, later.
+  template <class Act>
+  void post(Act act);
+  /// At once where this is possible: a thread that computes on would keep its core from the mesh's.
+  template <class Act>
+  void act(Act act);
   void beat();
   void say_goodbye();
   void linger(Clock::time_point deadline);
   void run();
 
   MeshOptions options_;
+  /// Whether threads besides the mesh's may use connections.
+  std::atomic<bool> is_open_to_all_{false};
   MeshState state_;
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
@@ -110,24 +122,48 @@ void TcpMesh::start(Handlers handlers) {
   PENSTOCK_CHECK(!thread_.joinable(), "a mesh is started once");
   state_.handlers = std::move(handlers);
   io_.restart();
-  asio::post(io_, [this] {
+  post([this] {
+    bool encrypted = false;
     for (const auto& peer : peers_) {
-      if (peer) peer->start();
+      if (!peer) continue;
+      peer->start();
+      encrypted = encrypted || peer->is_encrypted();
     }
     next_beat_ = Clock::now();
     beat();
+    is_open_to_all_ = !encrypted;
   });
   thread_ = std::thread([this] { run(); });
 }
 
-// What arrives is often answered at once, and the answer passes a thread that would be asleep
-// again. A large message does not come sooner when a thread looks for it.
 void TcpMesh::run() {
   const CoreNeed need(CoreNeed::Kind::OtherProcess, options_.other_hosts ? 0 : options_.ranks - 1);
-  while (io_.run_one() > 0) {
-    for (Awake awake; state_.long_waits == 0 && have_cores() && awake.goes_on();) {
-      if (io_.poll() > 0) awake.begin_again();
-    }
+  io_.run();
+}
+
+template <class Act>
+void TcpMesh::post(Act act) {
+  asio::post(io_, [this, act = std::move(act)]() mutable {
+    const std::lock_guard lock(state_.mutex);
+    act();
+  });
+}
+
+template <class Act>
+void TcpMesh::act(Act act) {
+  if (is_open_to_all_) {
+    const std::unique_lock lock(state_.mutex, std::try_to_lock);
+    if (lock.owns_lock()) return act();
+  }
+  post(std::move(act));
+}
+
+void TcpMesh::look() {
+  if (!is_open_to_all_) return;
+  const std::unique_lock lock(state_.mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (const auto& peer : peers_) {
+    if (peer) peer->look();
   }
 }
 
@@ -145,38 +181,45 @@ void TcpMesh::beat() {
   next_beat_ = Clock::now() + pause;
   timer_.expires_at(next_beat_);
   timer_.async_wait([this](const asio::error_code& error) {
+    const std::lock_guard lock(state_.mutex);
     if (!error) beat();
   });
 }
 
 void TcpMesh::tell(int peer, std::string note) {
-  asio::post(io_, [to = &at(peer), note = std::move(note)] { to->tell(note); });
+  post([to = &at(peer), note = std::move(note)] { to->tell(note); });
 }
 
 std::shared_ptr<Transfer> TcpMesh::send(int peer, Tag tag, std::vector<Bytes> parts,
                                         std::shared_ptr<const void> keep, int urgency) {
-  auto transfer = std::make_shared<Transfer>();
-  asio::post(io_, [to = &at(peer), tag, parts = std::move(parts), keep = std::move(keep), urgency,
-                   transfer]() mutable {
+  auto transfer = std::make_shared<Transfer>(this);
+  uint64_t bytes = 0;
+  for (const Bytes& part : parts) bytes += part.size();
+  auto send = [to = &at(peer), tag, parts = std::move(parts), keep = std::move(keep), urgency,
+               transfer]() mutable {
     to->send({.tag = tag,
               .parts = std::move(parts),
               .keep = std::move(keep),
               .urgency = urgency,
               .transfer = std::move(transfer)});
-  });
+  };
+  if (bytes > kMostDirect)
+    post(std::move(send));
+  else
+    act(std::move(send));
   return transfer;
 }
 
 std::shared_ptr<Transfer> TcpMesh::receive(int peer, Tag tag, Place place) {
-  auto transfer = std::make_shared<Transfer>();
-  asio::post(io_, [from = &at(peer), tag, place = std::move(place), transfer]() mutable {
+  auto transfer = std::make_shared<Transfer>(this);
+  act([from = &at(peer), tag, place = std::move(place), transfer]() mutable {
     from->receive(tag, std::move(place), std::move(transfer));
   });
   return transfer;
 }
 
 void TcpMesh::close_run(uint32_t run) {
-  asio::post(io_, [this, run] {
+  post([this, run] {
     state_.closed_run = std::max(state_.closed_run, run);
     for (const auto& peer : peers_) {
       if (peer) peer->close_run(run);
@@ -185,7 +228,9 @@ void TcpMesh::close_run(uint32_t run) {
 }
 
 void TcpMesh::carry_by(std::unique_ptr<Carrier> carrier, size_t smallest) {
-  asio::post(io_, [this, carrier = std::move(carrier), smallest]() mutable {
+  is_open_to_all_ = false;  // one thread calls a carrier
+  post([this, carrier = std::move(carrier), smallest]() mutable {
+    is_open_to_all_ = false;
     state_.carrier = std::move(carrier);
     state_.carrier_bytes = smallest;
     for (const auto& peer : peers_) {
@@ -226,13 +271,14 @@ void TcpMesh::linger(Clock::time_point deadline) {
   if (!open) return;
   timer_.expires_after(kLingerStep);
   timer_.async_wait([this, deadline](const asio::error_code& error) {
+    const std::lock_guard lock(state_.mutex);
     if (!error) linger(deadline);
   });
 }
 
 TcpMesh::~TcpMesh() {
   if (!thread_.joinable()) return;
-  asio::post(io_, [this] { say_goodbye(); });
+  post([this] { say_goodbye(); });
   thread_.join();
   if (state_.carrier) state_.carrier->close(/*orderly=*/!state_.is_broken);
 }

@@ -5,7 +5,10 @@ namespace penstock::net {
 Transfer::Result Transfer::wait(CondVar::Deadline deadline) {
   MutexLock lock(mutex_);
   changed_.wait_awake_until(
-      mutex_, deadline, [this]() NO_THREAD_SAFETY_ANALYSIS { return result_ != Result::TimedOut; });
+      mutex_, deadline, [this]() NO_THREAD_SAFETY_ANALYSIS { return result_ != Result::TimedOut; },
+      [this] {
+        if (engine_ != nullptr) engine_->look();
+      });
   return result_;
 }
 

@@ -23,13 +23,25 @@ struct Tag {
 inline constexpr uint64_t kAbsent = UINT64_MAX;
 
 /// Says where the parts of a message go, given their sizes in bytes (kAbsent for those left out,
-/// whose memory is ignored). Called once, on the thread of the mesh. What it throws ends the
-/// connection with that message.
+/// whose memory is ignored). Called once, on the thread of the mesh or on one that waits. What it
+/// throws ends the connection with that message.
 using Place = std::function<std::vector<Memory>(const std::vector<uint64_t>& sizes)>;
+
+/// What moves messages. Thread-safe.
+class ProgressEngine {
+ public:
+  virtual ~ProgressEngine() = default;
+  /// For who waits awake for what a message brings: uses the messages that have come, if no other
+  /// thread is at it. What their ends call is called here then. Never blocks.
+  virtual void look() = 0;
+};
 
 /// Thread-safe.
 class Transfer {
  public:
+  /// `engine`: who waits awake helps it; null: nobody does.
+  explicit Transfer(ProgressEngine* engine = nullptr) : engine_(engine) {}
+
   enum class Result : uint8_t {
     Done,      ///< sent: the memory is free; received: all of it is there
     TimedOut,  ///< not yet
@@ -39,14 +51,16 @@ class Transfer {
   /// Blocks until the transfer has ended or the deadline is there.
   Result wait(CondVar::Deadline deadline);
   bool is_done() const;
-  /// Calls `then` when the transfer has ended, Done or Closed: on the thread of the mesh, or at
-  /// once when it has ended already. It must neither block nor throw. At most one per transfer.
+  /// Calls `then` when the transfer has ended, Done or Closed: on the thread of the mesh, on one
+  /// that waits, or at once when it has ended already. It must neither block nor throw. At most one
+  /// per transfer.
   void on_end(std::function<void(Result)> then);
 
   /// For the mesh.
   void end(Result result);
 
  private:
+  ProgressEngine* engine_;
   mutable Mutex mutex_;
   CondVar changed_;
   Result result_ GUARDED_BY(mutex_) = Result::TimedOut;

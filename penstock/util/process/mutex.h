@@ -85,9 +85,10 @@ class CondVar {
     return wait_until(mutex, moving, ready);
   }
   /// The same for what is expected within microseconds: looks for a notify_all() without the mutex
-  /// at first (util/awake.h), if there are cores for it.
-  template <class Ready>
-  bool wait_awake_until(Mutex& mutex, Deadline& deadline, Ready ready)
+  /// at first (util/awake.h), if there are cores for it, and does `meanwhile` again and again.
+  template <class Ready, class Meanwhile = void (*)()>
+  bool wait_awake_until(
+      Mutex& mutex, Deadline& deadline, Ready ready, Meanwhile meanwhile = [] {})
       REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
     Awake awake;
     bool goes_on = have_cores() && deadline > std::chrono::steady_clock::now();
@@ -95,6 +96,7 @@ class CondVar {
       const uint64_t seen = notified_;
       mutex.unlock();
       do {
+        meanwhile();
         goes_on = awake.goes_on();
       } while (goes_on && notified_ == seen);
       mutex.lock();

@@ -123,16 +123,20 @@ void BucketResults::put(int replica, size_t number, const model::Tensors& parts)
   changed_.notify_all();
 }
 
-WaitResult BucketResults::finish(int replica, size_t number, BucketSum& sum, Wait& wait) {
+WaitResult BucketResults::finish(int replica, size_t number, BucketSum& sum, Wait& wait,
+                                 net::Mesh* mesh) {
   const at::NoGradGuard no_grad;
   Bucket done;
   {
     const Stopwatch stopwatch(wait);
     MutexLock lock(mutex_);
     Bucket& bucket = bucket_of(replica, number);
-    changed_.wait_awake_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
-      return closed_ || bucket.missing == 0;
-    });
+    changed_.wait_awake_until(
+        mutex_, wait.deadline,
+        [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || bucket.missing == 0; },
+        [mesh] {
+          if (mesh != nullptr) mesh->look();
+        });
     if (closed_) return WaitResult::Closed;
     if (bucket.missing > 0) return WaitResult::TimedOut;
     done.sums.swap(bucket.sums);

@@ -50,8 +50,10 @@ class BucketResults {
   /// A result that has come: by range, in float32 or the type that travels; in its place, or to be
   /// copied there.
   void put(int replica, size_t shard, const model::Tensors& parts);
-  /// Fabric::finish_sum().
-  WaitResult finish(int replica, size_t bucket, BucketSum& sum, Wait& wait);
+  /// Fabric::finish_sum(). `mesh`: brings results, and is helped while this waits awake; null: none
+  /// does.
+  WaitResult finish(int replica, size_t bucket, BucketSum& sum, Wait& wait,
+                    net::Mesh* mesh = nullptr);
   void close();
 
  private:

@@ -33,7 +33,13 @@ void SendWindow::send_next() {
       waiting_.erase(waiting_.begin());
       bytes_on_their_way_ += next.bytes;
     }
-    next.send()->on_end([self = shared_from_this(), bytes = next.bytes](net::Transfer::Result) {
+    const std::shared_ptr<net::Transfer> transfer = next.send();
+    if (transfer->is_done()) {  // a short one has gone at once
+      MutexLock lock(mutex_);
+      bytes_on_their_way_ -= next.bytes;
+      continue;
+    }
+    transfer->on_end([self = shared_from_this(), bytes = next.bytes](net::Transfer::Result) {
       {
         MutexLock lock(self->mutex_);
         self->bytes_on_their_way_ -= bytes;
