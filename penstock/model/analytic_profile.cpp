@@ -76,18 +76,17 @@ class Estimate {
         batch_(options.batch_size),
         optimizer_states_(static_cast<int64_t>(num_states(options.optimizer))),
         flow_(model) {
-    std::vector<profile::LayerSaves> saves;
     for (int l = 0; l < model.graph().num_layers(); ++l) {
       const LayerId id{l};
       const profile::LayerWork& work = works_.emplace_back(
           model.layer(id).work(input_shapes(id), model.output_shapes(id), batch_));
       // Autograd records a layer though its gradients may never be asked for.
       const bool is_recorded = flow_.outputs_need(id);
-      saves.push_back(profile::saves_of(model.graph().layer(id), is_recorded && work.saves_inputs,
-                                        is_recorded && work.saves_outputs, work.is_view));
+      saves_.push_back(profile::saves_of(model.graph().layer(id), is_recorded && work.saves_inputs,
+                                         is_recorded && work.saves_outputs, work.is_view));
     }
     saved_bytes_ = profile::saved_bytes(
-        model.graph(), saves, [this](const graph::ValueRef& value) { return bytes_of(value); });
+        model.graph(), saves_, [this](const graph::ValueRef& value) { return bytes_of(value); });
   }
 
   LayerCost layer(LayerId id) const {
@@ -118,6 +117,7 @@ class Estimate {
     }
     cost.stash_bytes = stash_bytes(id, cost.output_bytes);
     cost.working_bytes = working_bytes(id, cost);
+    cost.saves = saves_[id.index()];
     if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
       throw ConfigError(
           fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' "
@@ -226,7 +226,8 @@ class Estimate {
   int64_t optimizer_states_;
   GradientFlow flow_;
   std::vector<profile::LayerWork> works_;  ///< by layer
-  std::vector<int64_t> saved_bytes_;       ///< by layer
+  std::vector<profile::LayerSaves> saves_;
+  std::vector<int64_t> saved_bytes_;  ///< by layer
 };
 
 }  // namespace

@@ -142,7 +142,9 @@ profile::LayerCost cost_of(const detail::Measured& measured, size_t place) {
           .loss_ns = std::min(summarize(measured.samples, place, &detail::LayerTimes::loss_ns).mean,
                               forward.mean + backward.mean),
           .short_weight_bytes = bytes.short_weights,
-          .working_bytes = bytes.working};
+          .working_bytes = bytes.working,
+          .saves = bytes.saves,
+          .strided_outputs = bytes.strided_outputs};
 }
 
 bool measures_once(const Model& model, const ProfilerOptions& options) {

@@ -50,6 +50,15 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
         fmt::format("layer '{}': expected short_weight_bytes of at most weight_bytes, {}, found {}",
                     layer.name, cost.weight_bytes, cost.short_weight_bytes));
   }
+  if (cost.saves != LayerSaves{} &&
+      (cost.saves.inputs.size() != layer.inputs.size() ||
+       cost.saves.outputs.size() != static_cast<size_t>(layer.num_outputs) ||
+       cost.saves.view_of.size() != cost.saves.outputs.size())) {
+    throw ConfigError(
+        fmt::format("layer '{}': expected saves for its {} inputs and {} outputs, found {} and {}",
+                    layer.name, layer.inputs.size(), layer.num_outputs, cost.saves.inputs.size(),
+                    cost.saves.outputs.size()));
+  }
   for (const int64_t bytes : cost.output_bytes) refuse_negative("output_bytes", bytes);
   if (cost.output_bytes.size() != static_cast<size_t>(layer.num_outputs)) {
     throw ConfigError(fmt::format("layer '{}': expected output_bytes for its {} outputs, found {}",

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
+#include "penstock/profile/saved_values.h"
 #include "penstock/util/numbers/precision.h"
 
 namespace penstock::profile {
@@ -53,6 +54,11 @@ struct LayerCost {
   /// What the layer's backward pass needs at its most, beside what is saved: gradients of its
   /// outputs, inputs and weights, and what operations make in between. 0: not known.
   int64_t working_bytes = 0;
+  /// What of its inputs and outputs is in stash_bytes, its own or another layer's. Nothing: not
+  /// known.
+  LayerSaves saves = {};
+  /// Outputs that do not lie in memory one number after the other, such as transposed ones.
+  std::vector<int> strided_outputs = {};
 
   bool operator==(const LayerCost&) const = default;
 };

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <climits>
 #include <numeric>
@@ -50,6 +51,21 @@ Json write_ties(const LayerNode& layer, const LayerCost& cost, const ModelGraph&
   return list;
 }
 
+/// Positions of what is saved: {"inputs": [0], "outputs": []}, and "view_of" where there are views.
+Json write_saves(const LayerSaves& saves) {
+  const auto positions = [](const std::vector<bool>& are_saved) {
+    Json list = Json::array();
+    for (size_t i = 0; i < are_saved.size(); ++i) {
+      if (are_saved[i]) list.push_back(i);
+    }
+    return list;
+  };
+  Json json{{"inputs", positions(saves.inputs)}, {"outputs", positions(saves.outputs)}};
+  if (std::ranges::any_of(saves.view_of, [](int input) { return input >= 0; }))
+    json["view_of"] = saves.view_of;
+  return json;
+}
+
 Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph& graph) {
   Json json{{"name", layer.name},
             {"kind", layer.kind},
@@ -67,6 +83,8 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
   if (cost.short_weight_bytes > 0) json["short_weight_bytes"] = cost.short_weight_bytes;
   if (cost.constant_bytes > 0) json["constant_bytes"] = cost.constant_bytes;
   if (cost.working_bytes > 0) json["working_bytes"] = cost.working_bytes;
+  if (cost.saves != LayerSaves{}) json["saves"] = write_saves(cost.saves);
+  if (!cost.strided_outputs.empty()) json["strided_outputs"] = cost.strided_outputs;
   if (cost.loss_ns > 0) json["loss_ns"] = cost.loss_ns;
   if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
   return json;
@@ -119,6 +137,25 @@ void read_ties(const JsonReader& reader, const LayerPositions& positions, LayerN
   }
 }
 
+LayerSaves read_saves(const JsonReader& reader, const LayerNode& layer) {
+  const auto count = static_cast<size_t>(layer.num_outputs);
+  LayerSaves saves = saves_of(layer, false, false);
+  const auto read = [&](const char* key, std::vector<bool>& are_saved) {
+    for (const JsonReader& position : reader.at(key).elements())
+      are_saved[static_cast<size_t>(position.integer(0, std::ssize(are_saved) - 1))] = true;
+  };
+  read("inputs", saves.inputs);
+  read("outputs", saves.outputs);
+  const auto views = reader.find("view_of");
+  if (!views) return saves;
+  const std::vector<JsonReader> inputs = views->elements();
+  if (inputs.size() != count)
+    views->fail(fmt::format("{} inputs for {} outputs", inputs.size(), count));
+  for (size_t o = 0; o < count; ++o)
+    saves.view_of[o] = static_cast<int>(inputs[o].integer(-1, std::ssize(layer.inputs) - 1));
+  return saves;
+}
+
 LayerCost read_cost(const JsonReader& reader) {
   LayerCost cost;
   for (const JsonReader& bytes : reader.at("output_bytes").elements())
@@ -135,6 +172,11 @@ LayerCost read_cost(const JsonReader& reader) {
   cost.loss_ns = reader.integer_or("loss_ns", 0, 0);
   cost.forward_spread_ns = reader.integer_or("forward_spread_ns", 0, 0);
   cost.backward_spread_ns = reader.integer_or("backward_spread_ns", 0, 0);
+  if (const auto strided = reader.find("strided_outputs")) {
+    for (const JsonReader& output : strided->elements())
+      cost.strided_outputs.push_back(
+          static_cast<int>(output.integer(0, std::ssize(cost.output_bytes) - 1)));
+  }
   const int64_t outputs = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(),
                                           int64_t{0}, saturating_add);
   cost.stash_bytes = reader.integer_or("stash_bytes", outputs, 0);
@@ -166,6 +208,7 @@ void read_layers(const JsonReader& root, Profile& profile) {
     layer.kind = reader.text_or("kind", "");
     layer.inputs = read_values(reader.at("inputs"), positions, num_inputs);
     layer.num_outputs = static_cast<int>(costs.back().output_bytes.size());
+    if (const auto saves = reader.find("saves")) costs.back().saves = read_saves(*saves, layer);
     if (const auto ties = reader.find("ties")) read_ties(*ties, positions, layer, costs.back());
     layers.push_back(std::move(layer));
   }

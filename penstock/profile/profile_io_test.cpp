@@ -134,6 +134,27 @@ TEST(ParseProfile, ConstantsAndWhatPassesNeedAreReadBackAndMissingOnesAreNone) {
   }
 }
 
+TEST(ParseProfile, WhatLayersSaveAndHowOutputsLieIsReadBackAndMissingIsNotKnown) {
+  Profile profile = parse_profile(kDocument, "p");
+  EXPECT_EQ(profile.costs[1].saves, LayerSaves{});
+  EXPECT_EQ(to_json(profile).find("saves"), std::string::npos);
+  profile.costs[1].saves = saves_of(profile.graph.layers()[1], true, false);
+  profile.costs[1].strided_outputs = {0};
+  EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
+  profile.costs[1].saves.view_of = {0};
+  EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
+  EXPECT_EQ(refusal(with("\"forward_ns\": 3", "\"strided_outputs\": [1], \"forward_ns\": 3")),
+            "p.json: layers[0].strided_outputs[0]: expected an integer from 0 to 0, found 1");
+  const auto saving = [](const std::string& saves) {
+    return refusal(with("\"forward_ns\": 3", "\"saves\": " + saves + ", \"forward_ns\": 3"));
+  };
+  EXPECT_THAT(saving(R"({"inputs": [7], "outputs": []})"), HasSubstr("layers[0].saves.inputs[0]"));
+  EXPECT_THAT(saving(R"({"inputs": [], "outputs": [], "view_of": []})"),
+              HasSubstr("0 inputs for 1 outputs"));
+  profile.costs[1].saves.outputs = {true, true};
+  EXPECT_THROW(to_json(profile), ConfigError);
+}
+
 TEST(ParseProfile, NamesPlaceAndKey) {
   EXPECT_EQ(refusal(with("\"forward_ns\": 3", "\"forward_ns\": -3")),
             "p.json: layers[0].forward_ns: expected an integer of at least 0, found -3");

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
@@ -20,6 +21,8 @@ struct LayerSaves {
   std::vector<bool> outputs;  ///< per output; not of views
   /// Per output: the input whose memory it shares, or -1.
   std::vector<int> view_of = {};
+
+  bool operator==(const LayerSaves&) const = default;
 };
 
 /// The same for all inputs and outputs of a layer.
@@ -32,5 +35,11 @@ LayerSaves saves_of(const graph::LayerNode& layer, bool inputs, bool outputs, bo
 std::vector<int64_t> saved_bytes(const graph::ModelGraph& graph,
                                  const std::vector<LayerSaves>& saves,
                                  const std::function<int64_t(const graph::ValueRef&)>& bytes_of);
+
+/// Per layer and input, what saved_bytes() counts the input with where the layer saves it: a layer
+/// before it, or itself. Nothing where it saves none, and for inputs of the model. So a stage that
+/// has the layer, but not the one that counts, keeps bytes of which that one knows nothing.
+std::vector<std::vector<std::optional<LayerId>>> counting_layers(
+    const graph::ModelGraph& graph, const std::vector<LayerSaves>& saves);
 
 }  // namespace penstock::profile

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace penstock::profile {
 namespace {
 
@@ -69,6 +71,39 @@ TEST(SavedBytes, AnInputOfTheModelCountsAtTheFirstLayerThatSavesIt) {
   EXPECT_EQ(
       bytes_saved(graph, {{"add", false, false}, {"linear", true, false}, {"linear", true, false}}),
       (Bytes{0, 2000, 0}));
+}
+
+TEST(CountingLayers, ALayerKnowsWhoCountsWhatItSaves) {
+  const ValueRef input = ValueRef::model_input(0);
+  const auto output = [](int layer) { return ValueRef{LayerId{layer}, 0}; };
+  const graph::ModelGraph graph = graph::ModelGraph::build(1,
+                                                           {{"conv", "conv2d", {input}},
+                                                            {"relu", "relu", {output(0)}},
+                                                            {"flat", "flatten", {output(1)}},
+                                                            {"a", "linear", {output(2)}},
+                                                            {"norm", "norm", {output(3)}},
+                                                            {"b", "linear", {output(3)}},
+                                                            {"c", "add", {output(4), output(5)}}},
+                                                           {output(6)});
+  std::vector<LayerSaves> saves;
+  for (const auto& [inputs, outputs, is_view] : {std::tuple(true, false, false),
+                                                 {false, true, false},
+                                                 {false, false, true},
+                                                 {true, false, false},
+                                                 {true, false, false},
+                                                 {true, false, false},
+                                                 {false, false, false}})
+    saves.push_back(saves_of(graph.layers()[saves.size()], inputs, outputs, is_view));
+  using Counted = std::vector<std::optional<LayerId>>;
+  const LayerId relu{1};
+  const LayerId norm{4};
+  EXPECT_EQ(counting_layers(graph, saves), (std::vector<Counted>{{std::nullopt},
+                                                                 {std::nullopt},
+                                                                 {std::nullopt},
+                                                                 {relu},
+                                                                 {norm},
+                                                                 {norm},
+                                                                 {std::nullopt, std::nullopt}}));
 }
 
 }  // namespace

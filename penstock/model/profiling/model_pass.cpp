@@ -106,14 +106,14 @@ ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
     const c10::AutoGradMode no_grad(false);
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
-    const bool lays = lays_channels_last(model_, options.precision, stream_->memory());
+    lays_channels_last_ = lays_channels_last(model_, options.precision, stream_->memory());
     const size_t own_inputs = part.whole->inputs().size();
     for (size_t i = 0; i < model_.inputs().size(); ++i) {
       at::Tensor values = i < own_inputs ? random_input(model_.inputs()[i], batch_size_, generator)
                                          : made_up(*part.whole, part.made_up[i - own_inputs],
                                                    batch_size_, generator);
       at::Tensor sample = here(as_activation(std::move(values), options.precision));
-      if (lays) sample = channels_last(std::move(sample));
+      if (lays_channels_last_) sample = channels_last(std::move(sample));
       sample.requires_grad_(part.input_needs_gradient[i]);
       samples_.push_back(std::move(sample));
     }
@@ -238,10 +238,17 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
   }
   state.output_gradients.resize(expected);
   if (!meter) return;
-  bytes_[id.index()].stash = meter->bytes();
-  saves_.push_back(saves->saves(state.inputs, state.outputs));
-  for (const at::Tensor& output : state.outputs)
-    bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
+  LayerBytes& bytes = bytes_[id.index()];
+  bytes.stash = meter->bytes();
+  bytes.saves = saves->saves(state.inputs, state.outputs);
+  for (size_t o = 0; o < expected; ++o) {
+    const at::Tensor& output = state.outputs[o];
+    bytes.outputs.push_back(static_cast<int64_t>(output.nbytes()));
+    const bool is_own_layout =
+        lays_channels_last_ && output.is_contiguous(output.suggest_memory_format());
+    if (!output.is_contiguous() && !is_own_layout)
+      bytes.strided_outputs.push_back(static_cast<int>(o));
+  }
 }
 
 // A stage frees the outputs that none of its layers saves, and keeps what enters it and one does.
@@ -254,8 +261,10 @@ void ModelPass::count_saved_values() {
     return value.is_model_input() ? static_cast<int64_t>(samples_[output].nbytes())
                                   : bytes_[value.layer.index()].outputs[output];
   };
+  std::vector<profile::LayerSaves> saves;
+  for (const LayerBytes& bytes : bytes_) saves.push_back(bytes.saves);
   const auto saved = [&](bool samples) {
-    return profile::saved_bytes(model_.graph(), saves_, [&](const graph::ValueRef& value) {
+    return profile::saved_bytes(model_.graph(), saves, [&](const graph::ValueRef& value) {
       return is_sample(value) == samples ? bytes_of(value) : 0;
     });
   };
@@ -264,7 +273,7 @@ void ModelPass::count_saved_values() {
   for (size_t l = 0; l < values.size(); ++l) {
     LayerBytes& bytes = bytes_[l];
     for (size_t o = 0; o < bytes.outputs.size(); ++o) {
-      if (saves_[l].view_of[o] < 0) bytes.stash -= bytes.outputs[o];
+      if (bytes.saves.view_of[o] < 0) bytes.stash -= bytes.outputs[o];
     }
     bytes.stash += values[l];
     bytes.samples = samples[l];

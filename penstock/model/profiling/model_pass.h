@@ -48,6 +48,8 @@ struct LayerBytes {
   int64_t stash = 0;
   int64_t samples = 0;  ///< the same of the model's inputs
   int64_t working = 0;  ///< profile::LayerCost::working_bytes
+  std::vector<int> strided_outputs;
+  profile::LayerSaves saves;
 };
 
 class ModelPass {
@@ -137,8 +139,8 @@ class ModelPass {
   Laps* layer_laps_ = &laps_;
   std::vector<LayerState> layers_;
   std::vector<LayerBytes> bytes_;
-  std::vector<profile::LayerSaves> saves_;  ///< by layer, of the first pass
   int64_t passes_ = 0;
+  bool lays_channels_last_ = false;
   bool wants_graphs_ = false;
   std::string graph_obstacle_;
   std::unique_ptr<Graphs> graphs_;
