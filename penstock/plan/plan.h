@@ -64,8 +64,9 @@ struct Stage {
   int64_t short_weight_bytes = 0;
   /// Frozen weights, constants and buffers of the layers: once on each replica.
   int64_t constant_bytes = 0;
-  /// What a backward pass needs at its most, beyond what its micro-batch has kept: gradients of
-  /// values and weights (profile::LayerCost::working_bytes).
+  /// What a backward pass needs at its most, beyond what its micro-batch has kept and beyond
+  /// messages, one each way with each neighbour: gradients of values and weights
+  /// (profile::LayerCost::working_bytes).
   int64_t working_bytes = 0;
   /// Zb-auto and zb-auto-v: micro-batches that each of its workers keeps at most from F to W,
   /// summed over the worker's stages; 0: the kind's own number.

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "penstock/util/ids.h"
 
 namespace penstock::planner {
 
@@ -21,6 +24,8 @@ struct PlannedLayer {
   int64_t short_weight_bytes = 0;  ///< profile::LayerCost
   int64_t constant_bytes = 0;      ///< profile::LayerCost
   int64_t working_bytes = 0;       ///< profile::LayerCost
+  /// Per input (profile::counting_layers); empty: not known.
+  std::vector<std::optional<LayerId>> counted_by = {};
 };
 
 /// Sums over a set of layers.

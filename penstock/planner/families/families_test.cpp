@@ -129,8 +129,10 @@ TEST(Families, UsualStepsAreNoLongerThanAUsersMayBe) {
 
 TEST(Families, WhatPassesNeedCountsAgainstTheMemory) {
   profile::Profile profile = equal_layers(24);
-  for (size_t l = 0; l < profile.costs.size(); ++l)
-    profile.costs[l].working_bytes = 300 + 40 * static_cast<int64_t>(l % 5);
+  for (profile::LayerCost& cost : profile.costs) {
+    cost.working_bytes = 300;
+    cost.output_bytes = {0};  // messages hide nothing of it
+  }
   PlanOptions options;
   options.strategy = plan::Strategy::OneFOneB;
   options.recompute = Choice::Never;
@@ -150,6 +152,74 @@ TEST(Families, WhatPassesNeedCountsAgainstTheMemory) {
     }
     *options.memory_limit_bytes += 97;
   }
+}
+
+/// A convolution, a ReLU that saves its output, and a convolution that saves the same as its input.
+profile::Profile saving_layers() {
+  profile::Profile profile = equal_layers(4);
+  for (size_t l = 0; l < profile.costs.size(); ++l) {
+    const bool is_relu = l % 2 == 1;
+    profile.costs[l].output_bytes = {1'000};
+    profile.costs[l].stash_bytes = is_relu ? 1'000 : 0;
+    profile.costs[l].working_bytes = 2'500;
+    profile.costs[l].saves = profile::saves_of(profile.graph.layers()[l], !is_relu, is_relu);
+  }
+  return profile;
+}
+
+TEST(Families, AStageKeepsACopyOfWhatTheStageBeforeSavesToo) {
+  PlanOptions options;
+  options.strategy = plan::Strategy::OneFOneBFlush;
+  options.straight = true;
+  options.micro_batches = 4;
+  const auto planned = [&](const profile::Profile& profile, Choice recompute) {
+    options.recompute = recompute;
+    const PlanResult result = make_plan(profile, flat_cluster(2, 1'000'000'000'000), options);
+    EXPECT_TRUE(result.plan) << result.reason;
+    EXPECT_EQ(result.plan->stages[1].layers, (std::vector<std::string>{"l2", "l3"}));
+    return *result.plan;
+  };
+  profile::Profile profile = saving_layers();
+  EXPECT_EQ(planned(profile, Choice::Never).stages[0].stash_bytes, 1'000);
+  EXPECT_EQ(planned(profile, Choice::Never).stages[1].stash_bytes, 2'000);
+  EXPECT_EQ(planned(profile, Choice::Always).stages[1].stash_bytes, 1'000) << "it keeps the input";
+  for (profile::LayerCost& cost : profile.costs) cost.saves = {};
+  EXPECT_EQ(planned(profile, Choice::Never).stages[1].stash_bytes, 1'000) << "nothing is known";
+}
+
+TEST(Families, GradientsThatCrossCountOnceWithTheMessages) {
+  PlanOptions options;
+  options.strategy = plan::Strategy::OneFOneBFlush;
+  options.straight = true;
+  options.micro_batches = 4;
+  profile::Profile profile = saving_layers();
+  const auto memory = [&] {
+    return make_plan(profile, flat_cluster(2, 1'000'000'000'000), options).plan->stages[0];
+  };
+  const plan::Stage with = memory();
+  // Of the 2,500 bytes, 1,000 arrive and are on their way to the stage, or on it, in any case.
+  EXPECT_EQ(with.working_bytes, 2'500 - 1'000);
+  for (profile::LayerCost& cost : profile.costs) cost.working_bytes = 900;
+  const plan::Stage less = memory();
+  EXPECT_EQ(less.working_bytes, 0);
+  EXPECT_EQ(with.memory_bytes - less.memory_bytes, 1'500);
+}
+
+TEST(Families, TheFirstStageHasTheGradientsOfTiedWeightsThatLaterOnesSend) {
+  PlanOptions options;
+  options.strategy = plan::Strategy::OneFOneBFlush;
+  options.straight = true;
+  options.micro_batches = 4;
+  profile::Profile profile = equal_layers(4);
+  std::vector<graph::LayerNode> nodes = profile.graph.layers();
+  nodes[3].ties = {{.parameter = 0, .owner = {LayerId{1}, 0}}};
+  profile.graph = graph::ModelGraph::build(1, std::move(nodes), {{LayerId{3}, 0}});
+  profile.costs[3].tied_bytes = {700};
+  const PlanResult result = make_plan(profile, flat_cluster(2, 1'000'000'000'000), options);
+  ASSERT_TRUE(result.plan) << result.reason;
+  ASSERT_EQ(result.plan->stages.size(), 2);
+  EXPECT_EQ(result.plan->stages[0].working_bytes, 700);
+  EXPECT_EQ(result.plan->stages[1].working_bytes, 0);
 }
 
 TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {

@@ -213,15 +213,32 @@ std::optional<LeastSplit> SplitFinder::least(const Family& family) {
   if (!least) return std::nullopt;
   LeastSplit result{least->bytes, split_of(family, states, least->partition),
                     needs_of(family, micro_batches, states, least->partition), space_.complete()};
-  // What passes need while they run is no part of the search, so another split may need less.
+  // What only whole stages know is no part of the search, so another split may need less.
+  const MemoryModel memory = memory_model_of(family, micro_batches);
+  int workers_from_here = least->partition.num_workers();
   for (size_t k = 0; k < result.stage_bytes.size(); ++k) {
-    const int64_t working = working_bytes(context_, result.split.stages[k]);
-    if (working == 0) continue;
-    result.stage_bytes[k] = saturating_add(result.stage_bytes[k], working);
+    const int replicas = least->partition.places[k].count;
+    const int64_t more =
+        bytes_of_stage(result.split.stages[k],
+                       stage_memory(states, k == 0 ? 0 : least->partition.ends[k - 1],
+                                    least->partition.ends[k], least->partition.recompute[k]),
+                       memory.in_flight(replicas, workers_from_here));
+    workers_from_here -= replicas;
+    if (more == 0) continue;
+    result.stage_bytes[k] = saturating_add(result.stage_bytes[k], more);
     result.bytes = std::max(result.bytes, result.stage_bytes[k]);
     result.proven = false;
   }
   return result;
+}
+
+// What passes need while they run, and copies of what earlier stages save, too.
+int64_t SplitFinder::bytes_of_stage(const std::vector<LayerId>& layers, const StageMemory& memory,
+                                    int64_t in_flight) const {
+  const int64_t received = memory.recompute ? 0 : received_stash_bytes(context_, layers);
+  return saturating_add(
+      saturating_mul(in_flight, received),
+      working_bytes(context_, layers, saturating_add(memory.input_bytes, memory.output_bytes)));
 }
 
 // A flushed pipeline holds the micro-batches of one step at most, so a shorter step needs less.

@@ -128,6 +128,9 @@ class SplitFinder {
             const Partition& partition) const;
   std::vector<int64_t> needs_of(const Family& family, int64_t micro_batches,
                                 const CutStates& states, const Partition& partition) const;
+  /// Beside what the search knows.
+  int64_t bytes_of_stage(const std::vector<LayerId>& layers, const StageMemory& memory,
+                         int64_t in_flight) const;
   Split split_of(const Family& family, const CutStates& states, const Partition& partition) const;
   Split single_stage(const Family& family) const;
   std::vector<std::vector<LayerId>> searched_stages(int stages, int level);

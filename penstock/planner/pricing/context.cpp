@@ -99,6 +99,16 @@ int64_t backward_weight_ns(const profile::LayerCost& cost, bool known) {
   return cost.weight_bytes > 0 ? cost.backward_ns / 2 : 0;
 }
 
+void add_counting_layers(const profile::Profile& profile, std::vector<PlannedLayer>& layers) {
+  std::vector<profile::LayerSaves> saves;
+  for (const profile::LayerCost& cost : profile.costs) {
+    if (cost.saves == profile::LayerSaves{}) return;
+    saves.push_back(cost.saves);
+  }
+  auto counted_by = profile::counting_layers(profile.graph, saves);
+  for (size_t l = 0; l < layers.size(); ++l) layers[l].counted_by = std::move(counted_by[l]);
+}
+
 std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
   std::vector<PlannedLayer> layers;
   layers.reserve(profile.costs.size());
@@ -116,6 +126,7 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
                       .constant_bytes = cost.constant_bytes,
                       .working_bytes = cost.working_bytes});
   }
+  add_counting_layers(profile, layers);
   return layers;
 }
 

@@ -44,7 +44,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.shard_optimizer =
       place.count > 1 && (split.shard_optimizer.empty() ? context.shard_optimizer == Choice::Always
                                                         : split.shard_optimizer[index]);
-  const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
+  const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, stage.recompute).sums;
   int64_t backward_weight_ns = 0;
   for (const LayerId layer : split.stages[index]) {
     stage.layers.push_back(context.profile.graph.layer(layer).name);
@@ -67,7 +67,6 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.step_ns = segment.step_ns;
   stage.weight_bytes = sums.weight_bytes;
   stage.stash_bytes = sums.stash_bytes;
-  stage.working_bytes = working_bytes(context, split.stages[index]);
   const bool moves = split.offload.empty() ? context.offload == Choice::Always
                                            : static_cast<bool>(split.offload[index]);
   const int64_t host_speed = moves ? host_bytes_per_s(context, split, index) : 0;
@@ -162,6 +161,9 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
   plan.links = std::move(traffic.links);
+  const std::vector<StageMemory> memories = stage_memories(context, split, traffic.cut_bytes);
+  for (size_t s = 0; s < memories.size(); ++s)
+    plan.stages[s].working_bytes = memories[s].working_bytes;
   const double slowest_ns = slowest_stage_ns(context, plan);
   plan.prediction.bottleneck_ns =
       nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes)));

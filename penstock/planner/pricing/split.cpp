@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "penstock/plan/weight_rules.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -32,6 +33,27 @@ int64_t unit_of(const std::vector<int>& replicas) {
 int64_t usual_flushed_step(int workers, int64_t unit) {
   const int64_t most = std::max(kMaxMicroBatchesPerStep / unit * unit, unit);
   return std::min(round_up(4 * int64_t{workers}, unit), most);
+}
+
+/// The gradients that later stages send of weights that they share with these layers. The first
+/// worker adds them, and the others get no more than the sums, after their passes.
+int64_t tied_gradient_bytes(const Context& context, const std::vector<LayerId>& layers) {
+  const graph::ModelGraph& graph = context.profile.graph;
+  const std::set<LayerId> own(layers.begin(), layers.end());
+  if (!own.contains(LayerId{0})) return 0;
+  int64_t bytes = 0;
+  for (const graph::TieGroup& group : graph::tie_groups(graph)) {
+    const auto elsewhere = std::ranges::count_if(
+        group, [&](const graph::ParameterRef& use) { return !own.contains(use.layer); });
+    if (elsewhere == std::ssize(group)) continue;
+    const graph::ParameterRef& borrowed = group.back();
+    const std::vector<graph::WeightTie>& ties = graph.layer(borrowed.layer).ties;
+    const auto tie = std::ranges::find(ties, borrowed.parameter, &graph::WeightTie::parameter);
+    const int64_t size = context.profile.costs[borrowed.layer.index()]
+                             .tied_bytes[static_cast<size_t>(tie - ties.begin())];
+    bytes = saturating_add(bytes, saturating_mul(elsewhere, size));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -155,7 +177,8 @@ std::optional<int64_t> gradient_groups(const Context& context, const Split& spli
   return common < *least ? round_up(*least, common) : common;
 }
 
-int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers) {
+int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers,
+                      int64_t message_bytes) {
   int64_t most = 0;
   int64_t freed = 0;
   for (size_t i = layers.size(); i-- > 0;) {
@@ -163,7 +186,25 @@ int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers
     most = std::max(most, layer.working_bytes - freed);
     freed = saturating_add(freed, layer.stash_bytes);
   }
-  return most;
+  return saturating_add(std::max<int64_t>(most - message_bytes, 0),
+                        tied_gradient_bytes(context, layers));
+}
+
+int64_t received_stash_bytes(const Context& context, const std::vector<LayerId>& layers) {
+  const std::set<LayerId> own(layers.begin(), layers.end());
+  std::set<graph::ValueRef> values;
+  int64_t bytes = 0;
+  for (const LayerId id : layers) {
+    const auto& counted_by = context.layers[id.index()].counted_by;
+    for (size_t i = 0; i < counted_by.size(); ++i) {
+      const graph::ValueRef& value = context.profile.graph.layer(id).inputs[i];
+      if (!counted_by[i] || own.contains(*counted_by[i]) || !values.insert(value).second) continue;
+      bytes = saturating_add(
+          bytes,
+          context.layers[value.layer.index()].output_bytes[static_cast<size_t>(value.output)]);
+    }
+  }
+  return bytes;
 }
 
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
@@ -171,7 +212,11 @@ StageMemory stage_memory(const Context& context, const std::vector<LayerId>& lay
   StageMemory memory{
       .sums = {}, .input_bytes = input_bytes, .output_bytes = output_bytes, .recompute = recompute};
   for (const LayerId id : layers) memory.sums.add(context.layers[id.index()]);
-  memory.working_bytes = working_bytes(context, layers);
+  // A stage that recomputes keeps what enters it.
+  if (!recompute)
+    memory.sums.stash_bytes =
+        saturating_add(memory.sums.stash_bytes, received_stash_bytes(context, layers));
+  memory.working_bytes = working_bytes(context, layers, saturating_add(input_bytes, output_bytes));
   return memory;
 }
 

@@ -68,8 +68,16 @@ MemoryModel memory_model(const Context& context, plan::Strategy strategy, plan::
 std::optional<int64_t> gradient_groups(const Context& context, const Split& split);
 
 /// What the backward pass of these layers, in topological order, needs at its most beyond what is
-/// saved for it: the pass goes from the last layer to the first and frees what each has saved.
-int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers);
+/// saved for it and beyond `message_bytes`, those that arrive and leave for each micro-batch: the
+/// gradients of values that cross are of both. The pass goes from the last layer to the first and
+/// frees what each has saved. With the first layer: also gradients of tied
+/// weights that later stages send.
+int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers,
+                      int64_t message_bytes);
+
+/// What these layers save of values that layers elsewhere save, too, and count: a stage has a copy
+/// of its own.
+int64_t received_stash_bytes(const Context& context, const std::vector<LayerId>& layers);
 
 /// What a stage keeps that holds these layers, between boundaries crossed by this many bytes.
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
