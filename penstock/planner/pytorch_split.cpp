@@ -20,13 +20,18 @@ namespace {
   throw NotForPytorch("torch.distributed.pipelining " + why);
 }
 
-[[noreturn]] void refuse_places(size_t found, size_t stages, const std::string& cut_at) {
+[[noreturn]] void refuse_places(size_t found, size_t strided, size_t stages,
+                                const std::string& cut_at) {
   refuse(
       fmt::format("is to cut before {}: behind the first layer the model has {} such {}, which "
-                  "is too few for the plan's {} stages",
+                  "is too few for the plan's {} stages{}",
                   cut_at.empty() ? "blocks and modules outside of them"
                                  : fmt::format("modules that fit '{}'", cut_at),
-                  found, found == 1 ? "place" : "places", stages));
+                  found, found == 1 ? "place" : "places", stages,
+                  strided == 0 ? ""
+                               : fmt::format("; before {} more a tensor crosses that is not "
+                                             "contiguous, as it sends them",
+                                             strided)));
 }
 
 void check_plan(const plan::Plan& plan) {
@@ -75,6 +80,20 @@ std::vector<std::string> places(const graph::ModelGraph& graph, const std::strin
     result.push_back(last == begins.rend() ? std::string() : *last);
   }
   return result;
+}
+
+/// By layer: whether a value that is not contiguous crosses before it.
+std::vector<bool> strided_cuts(const profile::Profile& profile) {
+  std::vector<bool> cuts(profile.costs.size(), false);
+  for (size_t reader = 0; reader < cuts.size(); ++reader) {
+    for (const graph::ValueRef& value : profile.graph.layers()[reader].inputs) {
+      if (value.is_model_input()) continue;
+      const std::vector<int>& strided = profile.costs[value.layer.index()].strided_outputs;
+      if (std::ranges::find(strided, value.output) == strided.end()) continue;
+      for (size_t l = value.layer.index() + 1; l <= reader; ++l) cuts[l] = true;
+    }
+  }
+  return cuts;
 }
 
 /// When each layer begins, in one pass over the model, and when the last one ends.
@@ -182,12 +201,18 @@ PytorchSplit pytorch_split(const plan::Plan& plan, const profile::Profile& profi
   const std::vector<double> times = begin_times(profile);
   const std::vector<int> cuts = cuts_of(plan, profile.graph, times);
   const std::vector<std::string> modules = places(profile.graph, cut_at);
+  const std::vector<bool> strided = strided_cuts(profile);
   std::vector<int> allowed;
+  size_t refused = 0;
   for (size_t l = 1; l < modules.size(); ++l) {
-    if (!modules[l].empty()) allowed.push_back(static_cast<int>(l));
+    if (modules[l].empty()) continue;
+    if (strided[l])
+      ++refused;
+    else
+      allowed.push_back(static_cast<int>(l));
   }
   const auto chosen = nearest(cuts, allowed, times);
-  if (!chosen) refuse_places(allowed.size(), plan.stages.size(), cut_at);
+  if (!chosen) refuse_places(allowed.size(), refused, plan.stages.size(), cut_at);
   PytorchSplit split{.plan = plan, .cuts = {}};
   size_t layer = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s) {

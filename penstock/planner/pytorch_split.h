@@ -48,9 +48,10 @@ std::string block_of_module(const std::string& module);
 bool matches_module(const std::string& pattern, const std::string& module);
 
 /// Moves the plan's cuts to the nearest places, in time, before blocks; with `cut_at`, before
-/// modules that fit this pattern. Stages that are not consecutive layers are cut where the layers
-/// before take as long. Throws NotForPytorch saying what PyTorch has not: replicas, schedules that
-/// do not flush; or that the model has too few such modules.
+/// modules that fit this pattern. No value that the profile knows not to be contiguous crosses them
+/// (profile::LayerCost::strided_outputs). Stages that are not consecutive layers are cut where the
+/// layers before take as long. Throws NotForPytorch saying what PyTorch has not: replicas,
+/// schedules that do not flush; or that the model has too few such modules.
 PytorchSplit pytorch_split(const plan::Plan& plan, const profile::Profile& profile,
                            const cluster::Cluster& cluster, const std::string& cut_at = "");
 

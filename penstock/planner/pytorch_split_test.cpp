@@ -98,6 +98,27 @@ TEST(PytorchSplit, CutsNotInsideOfABlock) {
   EXPECT_EQ(split.cuts[1].module, "layers.1.k");
 }
 
+TEST(PytorchSplit, CutsNotWhereAValueCrossesThatIsNotContiguous) {
+  // What "b" makes is read by "c" and "d".
+  profile::Profile profile = named({"a", "b", "c", "d", "e", "f"});
+  std::vector<graph::LayerNode> nodes = profile.graph.layers();
+  nodes[3].inputs.push_back({LayerId{1}, 0});
+  profile.graph = graph::ModelGraph::build(1, std::move(nodes), {{LayerId{5}, 0}});
+  EXPECT_EQ(split_of(profile, 2).cuts[0].module, "d");
+  profile.costs[1].strided_outputs = {0};
+  const PytorchSplit split = split_of(profile, 2);
+  EXPECT_EQ(split.cuts[0].module, "e");
+  EXPECT_EQ(split.cuts[0].moved, 1);
+  for (profile::LayerCost& cost : profile.costs) cost.strided_outputs = {0};
+  try {
+    split_of(profile, 2);
+    FAIL();
+  } catch (const NotForPytorch& no) {
+    EXPECT_THAT(no.what(), HasSubstr("has 0 such places, which is too few for the plan's 2 stages; "
+                                     "before 5 more a tensor crosses that is not contiguous"));
+  }
+}
+
 TEST(PytorchSplit, PatternsStopAtDots) {
   EXPECT_TRUE(matches_module("model.layers.*", "model.layers.12"));
   EXPECT_FALSE(matches_module("model.layers.*", "model.layers.12.mlp"));

@@ -37,6 +37,32 @@ class Net(nn.Module):
         return self.head(x)
 
 
+class Turning(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up = nn.Linear(width, width)
+
+    def forward(self, x):
+        return (x + F.gelu(self.up(x))).transpose(1, 2)
+
+
+class Turned(nn.Module):
+    """Between its two blocks, where the best cut is, a transposed tensor crosses. A sample has 8
+    tokens."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.embed = nn.Embedding(16, width)
+        self.blocks = nn.ModuleList([Turning(width), Turning(width)])
+        self.last = nn.Linear(width, 16)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
 def loss(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -61,18 +87,20 @@ def batch(samples=16):
 
 
 STRATEGIES = ["gpipe", "1f1b-flush", "zb-h1"]
+#: By folder of the job: the model, and the strategy.
+CASES = {strategy: (Net, strategy) for strategy in STRATEGIES} | {"turned": (Turned, "gpipe")}
 
 
 def rank_main(folder):
-    """One rank of the job: a stage of the model, for each of the strategies."""
+    """One rank of the job: a stage of the model, for each of the cases."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/store",
                             rank=int(os.environ["RANK"]), world_size=2)
-    for strategy in STRATEGIES:
-        losses = train_stage(dist.get_rank(), folder / strategy)
+    for case in CASES:
+        losses = train_stage(dist.get_rank(), folder / case)
         if losses:
-            (folder / strategy / "losses.json").write_text(json.dumps(losses))
+            (folder / case / "losses.json").write_text(json.dumps(losses))
     dist.destroy_process_group()
 
 
@@ -83,7 +111,7 @@ def train_stage(rank, folder):
 
     split = json.loads((folder / "split.json").read_text())
     torch.manual_seed(1)
-    model = Net()
+    model = CASES[folder.name][0]()
     tokens, targets = batch()
     parts = split["micro_batches"]
     spec = {name: SplitPoint.BEGINNING for name in split["split_spec"]}
@@ -111,13 +139,15 @@ class PipeliningTest(unittest.TestCase):
         import penstock
 
         torch.set_num_threads(1)
-        torch.manual_seed(1)
-        model = Net()
-        tokens, targets = batch()
-        costs = with_known_times(penstock.profile(model, tokens[:4], batch_size=4, samples=1))
+        tokens = batch()[0][:4]
+        known = {
+            model: with_known_times(penstock.profile(model(), tokens, batch_size=4, samples=1))
+            for model in (Net, Turned)
+        }
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            for strategy in STRATEGIES:
+            for case, (model, strategy) in CASES.items():
+                costs = known[model]
                 split = penstock.plan(costs, workers=2, strategy=strategy, straight=True,
                                       micro_batches=4, format="pytorch")
                 self.assertEqual(len(split["split_spec"]), 1)
@@ -125,9 +155,9 @@ class PipeliningTest(unittest.TestCase):
                     split["throughput_samples_per_s"],
                     1.001 * split["plan_throughput_samples_per_s"],
                 )
-                (folder / strategy).mkdir()
-                (folder / strategy / "split.json").write_text(json.dumps(split))
-                (folder / strategy / "schedule.csv").write_text(split["schedule"])
+                (folder / case).mkdir()
+                (folder / case / "split.json").write_text(json.dumps(split))
+                (folder / case / "schedule.csv").write_text(split["schedule"])
             ranks = [
                 subprocess.Popen(
                     [sys.executable, __file__, str(folder)],
@@ -139,10 +169,10 @@ class PipeliningTest(unittest.TestCase):
             for process in ranks:
                 _, errors = process.communicate(timeout=240)
                 self.assertEqual(process.returncode, 0, errors[-2000:])
-            for strategy in STRATEGIES:
-                with self.subTest(strategy):
-                    losses = json.loads((folder / strategy / "losses.json").read_text())
-                    self.are_as_without_a_pipeline(losses)
+            for case, (model, _) in CASES.items():
+                with self.subTest(case):
+                    losses = json.loads((folder / case / "losses.json").read_text())
+                    self.are_as_without_a_pipeline(losses, model)
 
     def test_this_pytorch_reads_a_schedule_with_messages(self):
         from torch.distributed.pipelining import schedules
@@ -163,11 +193,24 @@ class PipeliningTest(unittest.TestCase):
                 schedules._validate_send_waits(orders)
             self.assertTrue(penstock.verify(text)["ok"])
 
-    def are_as_without_a_pipeline(self, losses):
+    def test_it_cuts_not_where_a_transposed_tensor_crosses(self):
+        import penstock
+
+        profile = penstock.profile(Turned(), batch()[0][:4], batch_size=4, samples=1)
+        options = {"workers": 2, "strategy": "gpipe", "straight": True, "micro_batches": 4}
+        costs = with_known_times(profile)
+        cut = penstock.plan(costs, **options)["stages"][1]["layers"][0]
+        self.assertTrue(cut.startswith("blocks.1"), cut)
+        split = penstock.plan(costs, **options, format="pytorch")
+        self.assertEqual(list(split["split_spec"]), ["blocks.0"])
+        with self.assertRaisesRegex(penstock.PenstockError, "1 more a tensor crosses that is not"):
+            penstock.plan(costs, **options, format="pytorch", cut_at="blocks.1")
+
+    def are_as_without_a_pipeline(self, losses, model):
         self.assertEqual(len(losses), 20)
         self.assertLess(losses[-1], 0.9 * losses[0])
         torch.manual_seed(1)
-        whole = Net()
+        whole = model()
         tokens, targets = batch()
         optimizer = torch.optim.SGD(whole.parameters(), lr=0.5)
         for found in losses:
