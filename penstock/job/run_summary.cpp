@@ -156,8 +156,8 @@ std::string tensors_text(const Outcome& outcome, const schedule::WorkerTable& ta
     const int64_t predicted = predicted_bytes(outcome.plan, table, w);
     all = saturating_add(all, predicted);
     if (one_each)
-      text += memory_row(fmt::format("tensors of rank {}", w), r.ranks[w].peak_tensor_bytes,
-                         predicted);
+      text +=
+          memory_row(fmt::format("tensors of rank {}", w), r.ranks[w].peak_tensor_bytes, predicted);
   }
   return r.ranks.empty() ? memory_row("tensors, at most", r.peak_tensor_bytes, all) : text;
 }
@@ -195,9 +195,7 @@ std::string row(const std::string& name, const WorkerTimes& t) {
                      time(t.of(Op::SyncGradients)), 100 * t.idle_share);
 }
 
-}  // namespace
-
-std::string summary_json(const Outcome& outcome) {
+Json workers_json(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   Json workers = Json::array();
   const std::optional<schedule::WorkerTable> table = table_of(r);
@@ -213,11 +211,10 @@ std::string summary_json(const Outcome& outcome) {
     if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
     workers.push_back(std::move(entry));
   }
-  Json devices = Json::array();
-  for (const train::DevicePeak& device : r.devices)
-    devices.push_back({{"device", device.device},
-                       {"name", device.name},
-                       {"peak_memory_bytes", device.peak_memory_bytes}});
+  return workers;
+}
+
+Json epochs_json(const train::TrainResult& r) {
   Json epochs = Json::array();
   for (const auto& e : r.epochs) {
     epochs.push_back(
@@ -230,6 +227,18 @@ std::string summary_json(const Outcome& outcome) {
          {"samples_per_s", e.samples_per_s},
          {"train_ns", e.train_ns}});
   }
+  return epochs;
+}
+
+}  // namespace
+
+std::string summary_json(const Outcome& outcome) {
+  const train::TrainResult& r = outcome.result;
+  Json devices = Json::array();
+  for (const train::DevicePeak& device : r.devices)
+    devices.push_back({{"device", device.device},
+                       {"name", device.name},
+                       {"peak_memory_bytes", device.peak_memory_bytes}});
   Json sent = Json::array();
   Json received = Json::array();
   Json peaks = Json::array();
@@ -280,8 +289,8 @@ std::string summary_json(const Outcome& outcome) {
       {"loss_scale", r.loss_scale},
       {"interrupted", r.interrupted},
       {"classes", outcome.classes},
-      {"epochs", epochs},
-      {"workers", workers}};
+      {"epochs", epochs_json(r)},
+      {"workers", workers_json(outcome)}};
   return document.dump() + "\n";
 }
 

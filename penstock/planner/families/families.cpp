@@ -127,18 +127,36 @@ Families::Families(const Context& context, SplitFinder& finder)
 // search has to leave so much more.
 PlanResult Families::plan(Family family, bool wants_least_memory) {
   constexpr int kTries = 4;
+  const Family asked = family;
   PlanResult first;
+  bool fits_but_for_passes = false;
   for (int tries = 0; tries < kTries; ++tries) {
     int64_t excess = 0;
     PlanResult result = best_of(family, wants_least_memory && tries == 0, excess);
     if (tries == 0) first = result;
     if (result.plan) return result;
-    const int64_t limit = family.memory_bytes > 0 ? family.memory_bytes
-                                                  : context_.limit_bytes({0, context_.workers});
+    fits_but_for_passes = fits_but_for_passes || excess > 0;
+    const int64_t limit =
+        family.memory_bytes > 0 ? family.memory_bytes : context_.limit_bytes({0, context_.workers});
     if (excess <= 0 || excess >= limit || context_.time.is_over()) break;
     family.memory_bytes = limit - excess;
   }
+  if (fits_but_for_passes && !context_.time.is_over()) {
+    if (PlanResult least = of_least_memory(asked); least.plan) return least;
+  }
   return first;
+}
+
+PlanResult Families::of_least_memory(const Family& family) {
+  const auto least = finder_.least(family);
+  if (!least) return {};
+  const Tried found = tried(context_, {.split = least->split});
+  if (!found.reason.empty()) return {};
+  Plan plan = price(context_, found.candidate.split, found.candidate.micro_batches);
+  if (!over_limit(context_, found.candidate.split, plan).empty()) return {};
+  plan.explanation.optimality_gap =
+      std::max(0.0, all_workers_samples_per_s_ / plan.prediction.throughput_samples_per_s - 1);
+  return {std::move(plan), ""};
 }
 
 PlanResult Families::best_of(const Family& family, bool wants_least_memory, int64_t& excess) {

@@ -65,6 +65,9 @@ class Families {
   /// plan() with the search's own limit. `excess`: 0, or by how many bytes the worker with the most
   /// is beyond its memory, of the split that comes closest.
   PlanResult best_of(const Family& family, bool wants_least_memory, int64_t& excess);
+  /// The split that needs least, where it fits: what a refusal names is enough. No plan: it does
+  /// not.
+  PlanResult of_least_memory(const Family& family);
   PlanResult make(plan::Strategy strategy);
   class Choice;
   PlanResult best_synchronous(plan::Strategy strategy, double faster_than);

@@ -127,30 +127,34 @@ TEST(Families, UsualStepsAreNoLongerThanAUsersMayBe) {
   EXPECT_LE(result.plan->micro_batches, kMaxMicroBatchesPerStep);
 }
 
+// Whatever crosses between stages: messages cover a part of what passes need, or nothing of it.
 TEST(Families, WhatPassesNeedCountsAgainstTheMemory) {
-  profile::Profile profile = equal_layers(24);
-  for (profile::LayerCost& cost : profile.costs) {
-    cost.working_bytes = 300;
-    cost.output_bytes = {0};  // messages hide nothing of it
-  }
-  PlanOptions options;
-  options.strategy = plan::Strategy::OneFOneB;
-  options.recompute = Choice::Never;
-  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000);
-  options.memory_limit_bytes = 1'000;
-  const PlanResult refused = make_plan(profile, cluster, options);
-  ASSERT_FALSE(refused.plan.has_value());
-  const size_t at = refused.reason.find(" bytes, split");
-  ASSERT_NE(at, std::string::npos) << refused.reason;
-  options.memory_limit_bytes = std::stoll(refused.reason.substr(refused.reason.rfind('(', at) + 1));
-  for (int more = 0; more < 20; ++more) {
-    const PlanResult found = make_plan(profile, cluster, options);
-    ASSERT_TRUE(found.plan.has_value()) << found.reason;
-    for (const plan::Stage& stage : found.plan->stages) {
-      EXPECT_GE(stage.working_bytes, 300);
-      EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
+  for (const int64_t output_bytes : {0, 1'000}) {
+    profile::Profile profile = equal_layers(24);
+    for (size_t l = 0; l < profile.costs.size(); ++l) {
+      profile.costs[l].working_bytes = 300 + 40 * static_cast<int64_t>(l % 5);
+      profile.costs[l].output_bytes = {output_bytes};
     }
-    *options.memory_limit_bytes += 97;
+    PlanOptions options;
+    options.strategy = plan::Strategy::OneFOneB;
+    options.recompute = Choice::Never;
+    const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000);
+    options.memory_limit_bytes = 1'000;
+    const PlanResult refused = make_plan(profile, cluster, options);
+    ASSERT_FALSE(refused.plan.has_value());
+    const size_t at = refused.reason.find(" bytes, split");
+    ASSERT_NE(at, std::string::npos) << refused.reason;
+    options.memory_limit_bytes =
+        std::stoll(refused.reason.substr(refused.reason.rfind('(', at) + 1));
+    for (int more = 0; more < 20; ++more) {
+      const PlanResult found = make_plan(profile, cluster, options);
+      ASSERT_TRUE(found.plan.has_value()) << found.reason;
+      for (const plan::Stage& stage : found.plan->stages) {
+        EXPECT_GE(stage.working_bytes, output_bytes == 0 ? 300 : 0);
+        EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
+      }
+      *options.memory_limit_bytes += 97;
+    }
   }
 }
 
