@@ -238,6 +238,25 @@ TEST(ImportModel, TheTargetsOfItsLossAreCounted) {
   EXPECT_FALSE(model::target_count(import_model(fixture("tokens.pt2"))));
 }
 
+TEST(ImportModel, TheNumberOfTargetsIsCounted) {
+  const Model model = import_model(fixture("counted.pt2"));
+  ASSERT_EQ(model.inputs().size(), 2u);  // it is none of them
+  const model::TargetCount count = model::target_count(model);
+  ASSERT_TRUE(count);
+  Whole whole(model);
+  const at::Tensor ids = at::arange(24, at::kLong).view({3, 8}).remainder(16);
+  at::Tensor labels = ids.clone();
+  labels[0].slice(0, 0, 3).fill_(-100);
+  labels[1].fill_(-100);
+  EXPECT_EQ(count({ids, labels}), 5 + 7);
+  const auto loss_of = [&](int64_t begin, int64_t end) {
+    const Tensors rows = {ids.slice(0, begin, end), labels.slice(0, begin, end)};
+    return whole.forward(rows, {.training = true})[0].item<double>();
+  };
+  EXPECT_NEAR(loss_of(0, 3), (loss_of(0, 1) * 5 + loss_of(2, 3) * 7) / 12, 1e-6);
+  EXPECT_EQ(loss_of(1, 2), 0);
+}
+
 /// libtorch 2 has derivatives of these: they are what is written out for 1.13.
 TEST(ImportModel, WhatIsWrittenOutIsTheOperator) {
   if (TORCH_VERSION_MAJOR < 2) GTEST_SKIP() << "this libtorch has no derivatives of them";

@@ -333,9 +333,15 @@ def _in_place_of_a_list(module: torch.nn.Module, count: int) -> int | None:
 
 
 def _batched(example: Example) -> Example:
-    """The example with at least two samples: one alone would make the batch a constant."""
+    """The example with at least two samples: one alone would make the batch a constant. Each part
+    is a tensor of its own: of one that is given twice, as inputs and as labels, torch.export would
+    read the last one in both places."""
+    seen: set[int] = set()
 
     def twice(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and id(value) in seen:
+            value = value.clone()
+        seen.add(id(value))
         if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == 1:
             return torch.cat([value, value])
         return value

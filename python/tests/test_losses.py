@@ -237,6 +237,20 @@ class OwnLosses(unittest.TestCase):
             with self.subTest(**options):
                 self.expect_same(module, (X, y), 9, torch.tensor(1), **options)
 
+    def test_one_tensor_in_two_places_of_the_example_is_two_inputs(self):
+        ids = torch.randint(0, CLASSES, (8, 7))
+        labels = ids.flip(0)
+        labels[0] = -100
+        for module in (Language(), CountedLanguage()):
+            example = {"input_ids": ids, "labels": ids}
+            more = {}
+            if isinstance(module, CountedLanguage):
+                more["num_items_in_batch"] = torch.tensor(7 * 6)
+            trainer = trainer_of(module, {**example, **more}, batch_size=8, micro_batches=2)
+            made = trainer.step({"input_ids": ids, "labels": labels})
+            expected = module(input_ids=ids, labels=labels, **more).item()
+            self.assertAlmostEqual(made["loss"], expected, places=5)
+
     def test_other_sums_by_the_number_of_targets_count_where_no_target_does(self):
         class Large(Own):
             def forward(self, x, labels, num_items_in_batch):

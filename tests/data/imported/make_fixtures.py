@@ -163,6 +163,21 @@ class OwnLoss(Tokens):
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), logits
 
 
+class Counted(nn.Module):
+    """Divides by the number of targets that it is given, as models of Hugging Face do."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(16, 4)
+        self.head = nn.Linear(4, 16)
+
+    def forward(self, input_ids, labels, num_items_in_batch):
+        logits = self.head(torch.tanh(self.embed(input_ids))).view(-1, 16)
+        count = num_items_in_batch.clamp(min=1)
+        labels = F.pad(labels, (0, 1), value=-100)[:, 1:].contiguous().view(-1)
+        return 0.5 * (F.cross_entropy(logits, labels, reduction="sum") / count)
+
+
 class Extremes(nn.Module):
     """What libtorch 1.13 has no derivative for."""
 
@@ -228,6 +243,9 @@ def with_target(path, other, old, new):
 
 def sample(name, batch):
     """The inputs of the model of that name."""
+    if name == "counted":
+        ids = torch.randint(0, 16, (batch, 8))
+        return ids, ids.clone(), torch.tensor(1)  # one tensor would be one input
     if name in ("tokens", "ownloss"):
         ids = torch.randint(0, 16, (batch, 8))
         mask = torch.arange(8) < torch.randint(4, 9, (batch, 1))
@@ -241,7 +259,7 @@ def export(folder, name, model, dynamic=True):
     x = sample(name, 4)
     model.train()
     batch = torch.export.Dim("batch", min=1)
-    shapes = tuple({0: batch} for _ in x) if dynamic else None
+    shapes = tuple({0: batch} if one.dim() else None for one in x) if dynamic else None
     program = torch.export.export(model, x, dynamic_shapes=shapes)
     torch.export.save(program, folder / f"{name}.pt2")
     without_paths(folder / f"{name}.pt2")
@@ -292,6 +310,7 @@ def main():
     without_paths(folder / "meta.pt2")
     export(folder, "letters", Letters())
     export(folder, "ownloss", OwnLoss())
+    export(folder, "counted", Counted())
 
 
 if __name__ == "__main__":
