@@ -33,8 +33,21 @@ struct Begin final : torch::autograd::Node {
   Tensors gradients;
 };
 
+/// Of gradients with fewer bytes: one node more takes 5 us, and they may stay.
+constexpr size_t kWorthANode = 64 << 10;
+
+Tensors execute(const std::vector<Edge>& roots, const Tensors& gradients, bool keep_graph,
+                const std::vector<Edge>& wanted) {
+  return torch::autograd::Engine::get_default_engine().execute(roots, gradients, keep_graph,
+                                                               /*create_graph=*/false,
+                                                               /*accumulate_grad=*/false, wanted);
+}
+
 Tensors run_engine(const std::vector<Edge>& roots, Tensors gradients, bool keep_graph,
                    const std::vector<Edge>& wanted) {
+  size_t bytes = 0;
+  for (const at::Tensor& gradient : gradients) bytes += gradient.defined() ? gradient.nbytes() : 0;
+  if (bytes < kWorthANode) return execute(roots, gradients, keep_graph, wanted);
   const model::NodePointer begin = model::make_node<Begin>();
   const at::Tensor nothing = at::empty({0});  // the engine wants an input
   begin->add_input_metadata(nothing);
@@ -42,9 +55,7 @@ Tensors run_engine(const std::vector<Edge>& roots, Tensors gradients, bool keep_
   for (const at::Tensor& gradient : gradients) begin->add_input_metadata(gradient);
   begin->set_next_edges(std::vector<Edge>(roots));
   static_cast<Begin&>(*begin).gradients = std::move(gradients);
-  return torch::autograd::Engine::get_default_engine().execute({Edge(begin, 0)}, {nothing},
-                                                               keep_graph, /*create_graph=*/false,
-                                                               /*accumulate_grad=*/false, wanted);
+  return execute({Edge(begin, 0)}, {nothing}, keep_graph, wanted);
 }
 
 }  // namespace

@@ -387,11 +387,12 @@ TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {
 }
 
 TEST(LayerTape, FreesTheGradientOfAnOutputOnceItHasBeenRead) {
+  constexpr int64_t kNumbers = 1 << 15;  // less would not be worth it
   const at::AutoGradMode with_graph(true);
   LayerTape tape;
-  const at::Tensor entered = tape.enter(at::ones({8}), true);
+  const at::Tensor entered = tape.enter(at::ones({kNumbers}), true);
   const at::Tensor middle = entered.relu();
-  std::vector<at::Tensor> gradients{at::ones({8}), at::ones({8})};
+  std::vector<at::Tensor> gradients{at::ones({kNumbers}), at::ones({kNumbers})};
   const c10::weak_intrusive_ptr<c10::TensorImpl> first(gradients[0].getIntrusivePtr());
   const c10::weak_intrusive_ptr<c10::TensorImpl> second(gradients[1].getIntrusivePtr());
   bool were_there = true;
@@ -403,7 +404,7 @@ TEST(LayerTape, FreesTheGradientOfAnOutputOnceItHasBeenRead) {
   tape.leave(outputs);
   const LayerTape::Gradients made = tape.backward(std::move(gradients));
   EXPECT_FALSE(were_there) << "both were read before the gradient of the middle was complete";
-  EXPECT_TRUE(at::allclose(made.inputs.front(), at::full({8}, 2 + std::cos(1.0))));
+  EXPECT_TRUE(at::allclose(made.inputs.front(), at::full({kNumbers}, 2 + std::cos(1.0))));
 }
 
 }  // namespace
