@@ -141,7 +141,8 @@ PlanResult Families::plan(Family family, bool wants_least_memory) {
     if (excess <= 0 || excess >= limit || context_.time.is_over()) break;
     family.memory_bytes = limit - excess;
   }
-  if (fits_but_for_passes && !context_.time.is_over()) {
+  const bool has_splits = traits(asked.strategy).extent == plan::Extent::Pipeline;
+  if (has_splits && fits_but_for_passes && !context_.time.is_over()) {
     if (PlanResult least = of_least_memory(asked); least.plan) return least;
   }
   return first;
