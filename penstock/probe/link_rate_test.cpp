@@ -166,8 +166,9 @@ TEST(LinkRateTest, ASlowLinkIsGivenNoMoreThanItCarriesInSeconds) {
   for (size_t r = 0; r < 2; ++r) {
     EXPECT_LT(ends[r].sent_bytes, 100'000);
     EXPECT_NEAR(static_cast<double>(rates[r].bytes_per_s), 25'000, 5'000);
-    EXPECT_GE(rates[r].latency_ns, 40'000'000);
   }
+  // By as much as one rank begins later than the other, one of them measures less, the other more.
+  EXPECT_GE(rates[0].latency_ns + rates[1].latency_ns, 2 * 40'000'000);
 }
 
 TEST(HostIdTest, IsTheSameForAllOfAProcess) {
