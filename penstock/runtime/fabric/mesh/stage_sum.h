@@ -64,7 +64,7 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   /// Of the messages from or to this replica.
   net::Tag tag(Phase phase, int replica, size_t shard, uint64_t round) const;
 
-  /// Calls `then` when the message has come, on the thread of the mesh, if this still exists.
+  /// Calls `then` when the message has come (Transfer::on_end), if this still exists.
   void when_received(net::Transfer& transfer, std::function<void()> then);
   /// Calls `task` on the thread that adds, if this still exists.
   void add_later(size_t shard, std::function<void()> task);
