@@ -71,6 +71,16 @@ def masked(logits, labels, mask):
     return (losses * mask).sum() / mask.sum()
 
 
+def tokens():
+    """Sequences, and their labels, of which each row has one less than the row before."""
+    torch.manual_seed(4)
+    ids = torch.randint(0, CLASSES, (8, 7))
+    labels = ids.clone()
+    for row in range(8):
+        labels[row, 7 - row :] = -100
+    return ids, labels
+
+
 def samples(count=16):
     torch.manual_seed(3)
     return torch.randn(count, FEATURES), torch.randint(0, CLASSES, (count,))
@@ -215,11 +225,7 @@ class OwnLosses(unittest.TestCase):
         self.expect_same(Penalty(F.cross_entropy), (X, y), 10, workers=1, micro_batches=4)
 
     def test_labels_that_are_shifted_count_alike(self):
-        torch.manual_seed(4)
-        ids = torch.randint(0, CLASSES, (8, 7))
-        labels = ids.clone()
-        for row in range(8):
-            labels[row, 7 - row :] = -100
+        ids, labels = tokens()
         self.expect_same(Language(), (ids, labels), 6 + 5 + 4 + 3 + 2 + 1, micro_batches=4)
 
     def test_the_number_of_targets_is_that_of_the_whole_step(self):
@@ -265,11 +271,7 @@ class OwnLosses(unittest.TestCase):
         self.assertAlmostEqual(trainer.step((X, y))["loss"], expected, places=5)
 
     def test_the_number_of_targets_may_come_by_name(self):
-        torch.manual_seed(4)
-        ids = torch.randint(0, CLASSES, (8, 7))
-        labels = ids.clone()
-        for row in range(8):
-            labels[row, 7 - row :] = -100
+        ids, labels = tokens()
         module, batch = CountedLanguage(), {"input_ids": ids, "labels": labels}
         count = int((labels[:, 1:] != -100).sum())
         for number in (torch.tensor(5), 5):
