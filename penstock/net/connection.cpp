@@ -24,6 +24,9 @@ constexpr size_t kLeastRead = 128 << 10;
 constexpr size_t kReceiveBuffer = 1 << 20;
 /// Reads in a row; whatever else the mesh's thread has to do comes then.
 constexpr int kMostReads = 16;
+/// Bytes that are written in a row: what the other rank asks for meanwhile may be urgent, and is
+/// read after them, even while the kernel takes all that comes.
+constexpr size_t kMostWritten = 1 << 20;
 /// No note and no list of sizes is larger: what is, is no frame of ours.
 constexpr uint64_t kMostBehind = uint64_t{1} << 31;
 
@@ -114,10 +117,12 @@ void Connection::put(const FrameHeader& header, Bytes behind) {
 }
 
 void Connection::write() {
+  size_t written = 0;
   while (!is_writing_ && is_open() && has_output()) {
     next_output();
     is_writing_ = true;
-    if (!write_now()) return write_later();
+    written += asio::buffer_size(output_.buffers);
+    if (written > kMostWritten || !write_now()) return write_later();
     on_written();
   }
 }
