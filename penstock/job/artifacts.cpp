@@ -71,7 +71,9 @@ struct Results {
                 .predicted = predicted ? &*predicted : nullptr,
                 .saves = !run.request.run.checkpoint.empty(),
                 .servers = run.servers(),
-                .classes = run.data.classes} {}
+                .classes = run.data.classes,
+                .metric = run.train.metric.value_or(train::Metric::Loss),
+                .target = run.train.target} {}
   Results(const Results&) = delete;
   Results& operator=(const Results&) = delete;
 };

@@ -230,6 +230,54 @@ Json epochs_json(const train::TrainResult& r) {
   return epochs;
 }
 
+double seconds(const train::Evaluation& evaluation) {
+  return static_cast<double>(evaluation.train_ns) / 1e9;
+}
+
+Json evaluations_json(const Outcome& outcome) {
+  Json all = Json::array();
+  for (const train::Evaluation& e : outcome.result.evaluations) {
+    const double value = e.of(outcome.metric);
+    all.push_back({{"step", e.step},
+                   {"samples", e.samples},
+                   {"train_s", seconds(e)},
+                   {"loss", e.loss},
+                   {"accuracy", or_null(e.accuracy)},
+                   {"metric", std::isfinite(value) ? Json(value) : Json(nullptr)}});
+  }
+  return all;
+}
+
+/// "78.3", or "91.20 %".
+std::string metric_value(train::Metric metric, double value) {
+  return traits(metric).is_share ? fmt::format("{:.2f} %", 100 * value)
+                                 : fmt::format("{:.4g}", value);
+}
+
+/// What is not said by the test's loss and accuracy: the metric, its best step, its target.
+std::string metric_text(const Outcome& outcome) {
+  const train::TrainResult& r = outcome.result;
+  if (!r.best) return {};
+  const train::Metric metric = outcome.metric;
+  const train::Evaluation& last = r.evaluations.back();
+  const train::Evaluation& best = r.evaluations[*r.best];
+  std::string text;
+  if (metric == train::Metric::Perplexity)
+    text += fmt::format("  perplexity     {}\n", metric_value(metric, last.of(metric)));
+  if (best.step != last.step)
+    text += fmt::format("  best {:<9} {} after step {}\n", to_string(metric),
+                        metric_value(metric, best.of(metric)), best.step);
+  if (!outcome.target) return text;
+  const std::string target = metric_value(metric, *outcome.target);
+  return text + (r.reached_target
+                     ? fmt::format("  target         {} of {} after {}, {} samples and {} of "
+                                   "training\n",
+                                   to_string(metric), target, report::plural(last.step, "step"),
+                                   last.samples, format_duration(last.train_ns))
+                     : fmt::format("  target         {} of {} was not reached\n", to_string(metric),
+                                   target));
+}
+
 }  // namespace
 
 std::string summary_json(const Outcome& outcome) {
@@ -270,6 +318,11 @@ std::string summary_json(const Outcome& outcome) {
       {"final_loss_last_step", r.losses.empty() ? Json(nullptr) : Json(r.steps)},
       {"test_loss", or_null(r.test_loss)},
       {"test_accuracy", or_null(r.test_accuracy)},
+      {"eval", evaluations_json(outcome)},
+      {"metric", to_string(outcome.metric)},
+      {"best_step", r.best ? Json(r.evaluations[*r.best].step) : Json(nullptr)},
+      {"target_step", r.reached_target ? Json(r.evaluations.back().step) : Json(nullptr)},
+      {"time_to_target_s", r.reached_target ? Json(seconds(r.evaluations.back())) : Json(nullptr)},
       {"tested_after_epoch", tested_epoch(r) > 0 ? Json(tested_epoch(r)) : Json(nullptr)},
       {"throughput_samples_per_s", r.throughput_samples_per_s},
       {"predicted_throughput_samples_per_s", outcome.predicted != nullptr
@@ -321,6 +374,7 @@ std::string summary_text(const Outcome& outcome) {
   if (r.test_loss) text += fmt::format("  test loss      {:.4f}{}\n", *r.test_loss, when);
   if (r.test_accuracy)
     text += fmt::format("  test accuracy  {:.2f} %{}\n", 100 * *r.test_accuracy, when);
+  text += metric_text(outcome);
   if (r.peak_memory_bytes > 0) {
     text += fmt::format("  peak memory    {}, of the whole process\n",
                         format_bytes(r.peak_memory_bytes));

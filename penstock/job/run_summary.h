@@ -18,6 +18,8 @@ struct Outcome {
   bool saves = false;                       ///< checkpoints, also when interrupted
   int servers = 0;                          ///< ranks, the last ones, that only add gradients
   const std::vector<std::string>& classes;  ///< names of 0, 1, ...; empty: they have none
+  train::Metric metric = train::Metric::Loss;
+  std::optional<double> target = {};  ///< of the metric
 };
 
 /// One JSON object and a newline.

@@ -52,6 +52,9 @@ struct DataRequest {
   bool shuffle = true;
   bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
   bool evaluate = true;
+  std::optional<int64_t> eval_every;    ///< steps; nothing: after each epoch alone
+  std::optional<train::Metric> metric;  ///< nothing: the loss
+  std::optional<double> target;         ///< of the metric, where the run ends; nothing: nowhere
 };
 inline constexpr const char* kUsualData = "fashion-mnist";
 /// Data whose classes are easy to tell apart: the usual rate makes models without normalisation

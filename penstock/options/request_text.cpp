@@ -27,6 +27,9 @@ std::string text_of(const Slot& slot) {
                  [](const std::optional<int64_t>* number) {
                    return *number ? fmt::to_string(**number) : std::string();
                  },
+                 [](const std::optional<double>* number) {
+                   return *number ? fmt::to_string(**number) : std::string();
+                 },
                  [](const auto* number) { return fmt::format("{}", *number); }},
       slot);
 }

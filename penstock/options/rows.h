@@ -42,7 +42,8 @@ struct Off {
 };
 /// Where the value of a row lies in a request.
 using Slot = std::variant<bool*, Off, int*, int64_t*, uint64_t*, double*, std::string*,
-                          std::optional<int64_t>*, std::optional<std::string>*, Named>;
+                          std::optional<int64_t>*, std::optional<double>*,
+                          std::optional<std::string>*, Named>;
 
 enum class Section : uint8_t { Source, Model, Data, Loss, Plan, Learning, Run, Output };
 std::string_view to_string(Section section);

@@ -26,6 +26,9 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.shuffle = request.data.shuffle;
   options.drop_last = request.data.drop_last;
   options.evaluate = request.data.evaluate;
+  options.eval_every = request.data.eval_every.value_or(0);
+  options.metric = request.data.metric;
+  options.target = request.data.target;
   options.checkpoint = run.checkpoint;
   options.resume = run.resume;
   return options;

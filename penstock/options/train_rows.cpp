@@ -45,6 +45,11 @@ Named tls(RunRequest& run) {
           [&run] { return run.tls ? net::to_string(*run.tls) : ""; }};
 }
 
+Named metric(DataRequest& data) {
+  return named_or_none(data.metric, train::parse_metric,
+                       [](train::Metric value) { return to_string(value); });
+}
+
 std::string without_job(const RunFacts& facts) {
   return facts.in_job ? "" : "this process is not a rank of a job of several";
 }
@@ -110,7 +115,23 @@ std::vector<Row> data_rows() {
         .help = "End an epoch before a step that would not have all of its samples"},
        {.name = "--no-eval",
         .slot = off<&R::data, &DataRequest::evaluate>,
-        .help = "Do not evaluate on the test set"}});
+        .help = "Do not evaluate on the test set"},
+       {.name = "--eval-every",
+        .slot = at<&R::data, &DataRequest::eval_every>,
+        .help = "Evaluate also after every N optimiser steps, for which the pipeline is emptied "
+                "(default: only after each epoch)",
+        .least = 1,
+        .excludes = {"--no-eval"}},
+       {.name = "--metric",
+        .slot = [](R& r) -> Slot { return metric(r.data); },
+        .help =
+            fmt::format("What evaluations are judged by (default: loss). {}", train::metric_help()),
+        .excludes = {"--no-eval"}},
+       {.name = "--target",
+        .slot = at<&R::data, &DataRequest::target>,
+        .help = "End with the first evaluation whose metric is at least as good, and report the "
+                "time to it",
+        .excludes = {"--no-eval"}}});
 }
 
 std::vector<Row> run_rows() {

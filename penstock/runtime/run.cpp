@@ -99,10 +99,11 @@ std::vector<std::unique_ptr<ReplicaExchange>> make_exchanges(const Stages& stage
 }
 
 /// Of outputs in any type.
-model::Loss loss_of(const PipelineOptions& options) {
-  if (!is_short(options.precision)) return options.loss;
-  return [loss = options.loss](const at::Tensor& output, const at::Tensor& targets,
-                               const model::MiniBatchSize& mini_batch) {
+model::Loss loss_of(const PipelineOptions& options, const RunOptions& run, bool training) {
+  const model::Loss& chosen = !training && run.loss ? run.loss : options.loss;
+  if (!is_short(options.precision)) return chosen;
+  return [loss = chosen](const at::Tensor& output, const at::Tensor& targets,
+                         const model::MiniBatchSize& mini_batch) {
     return loss(model::as_float32(output), targets, mini_batch);
   };
 }
@@ -145,7 +146,7 @@ Run make_run(const Stages& stages, Handover& handover, const RunRequest& request
           .setup = make_setup(stages, request, links, layout),
           .table = schedule::WorkerTable(request.schedule.shape),
           .training = training,
-          .loss = loss_of(options),
+          .loss = loss_of(options, request.options, training),
           .gradient_groups = stages.gradient_groups,
           .splits_backward = stages_that_split(request.schedule),
           .steps_before = steps,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/model/loss.h"
 #include "penstock/runtime/fabric/mini_batch_stats.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/util/ids.h"
@@ -27,6 +28,9 @@ struct RunOptions {
   /// Called when all samples of a mini-batch have gone through the loss; on rank 0, from a worker
   /// thread, one call at a time. False ends the run early, as `stop` does.
   std::function<bool(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
+  /// Without backwards: what is made of the model's output, instead of the pipeline's loss. Called
+  /// from worker threads, several at a time where the last stage has replicas. Empty: the loss.
+  model::Loss loss = {};
   /// Messages per channel before a send waits; at least verify::min_credits() of the schedule.
   int64_t credits = 4;
   /// Keep the timeline of at most this many actions per worker; 0: none.

@@ -71,6 +71,21 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
     refuse(fmt::format("that layers of '{}' share weights", model.name()));
 }
 
+/// Whether the metric can be had of the model's loss.
+void check_metric(const model::Model& model, const TrainOptions& options) {
+  const model::LossSpec loss = model::loss_for(model, options.loss);
+  if (options.metric == Metric::Accuracy && !model::counts_correct(model, loss)) {
+    throw ConfigError(fmt::format(
+        "the metric accuracy needs a loss with right and wrong outputs; that of '{}' is {}",
+        model.name(), loss.name));
+  }
+  if (options.metric == Metric::Perplexity && loss.name != "cross-entropy" &&
+      loss.name != "model") {
+    throw ConfigError(
+        fmt::format("the metric perplexity needs the loss cross-entropy, found {}", loss.name));
+  }
+}
+
 }  // namespace
 
 void validate(const TrainOptions& options) {
@@ -88,6 +103,7 @@ void validate(const TrainOptions& options) {
   }
   constexpr int64_t kMostGroups = 1'000'000;
   constexpr int64_t kMostStaleness = 1'000'000'000;
+  check_range("the number of steps between evaluations (0: a whole epoch)", options.eval_every, 0);
   check_range("the number of gradient groups (0: as few as the replicas allow)",
               options.gradient_groups, 0, kMostGroups);
   check_range("the staleness", options.staleness, 0, kMostStaleness);
@@ -108,6 +124,7 @@ void check_trainable(const model::Model& model, const DataSplit& data,
                      const TrainOptions& options) {
   validate(options);
   check_data(model, data, options.loss);
+  check_metric(model, options);
   if (mini_batches_per_epoch(data.train->size(), options) == 0) {
     throw ConfigError(fmt::format(
         "an epoch has no step: the {} training samples do not fill one of {} samples, and what "

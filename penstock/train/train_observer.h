@@ -26,6 +26,8 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   virtual void on_mini_batch(const Progress&) {}
   virtual void on_epoch(const EpochSummary&) {}
+  /// Of those within an epoch; on_epoch() has the others.
+  virtual void on_evaluation(const Evaluation&) {}
 };
 
 }  // namespace penstock::train

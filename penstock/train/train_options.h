@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/learning_rate.h"
+#include "penstock/train/metric.h"
 
 namespace penstock::runtime {
 class World;
@@ -64,6 +66,11 @@ struct TrainOptions {
   bool shuffle = true;
   bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
   bool evaluate = true;
+  /// Also after every so many steps, for which the pipeline is emptied; 0: only after an epoch.
+  int64_t eval_every = 0;
+  std::optional<Metric> metric = {};  ///< of TrainResult::best_step and `target`; nothing: the loss
+  /// The run ends with the first evaluation whose metric is at least as good; nothing: it does not.
+  std::optional<double> target = {};
   /// Folder; empty: none. Saved after every epoch, and when the run is stopped.
   std::filesystem::path checkpoint = {};
   /// Continue from the newest checkpoint in the folder, if there is one.

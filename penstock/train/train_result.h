@@ -9,6 +9,7 @@
 #include "penstock/model/model.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
+#include "penstock/train/metric.h"
 
 namespace penstock::train {
 
@@ -50,6 +51,9 @@ struct TrainResult {
   int64_t final_loss_steps = 0;  ///< how many those were; the last one is number `steps`
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;  ///< empty: not evaluated, or no right and wrong
+  std::vector<Evaluation> evaluations;  ///< of this run, in order
+  std::optional<size_t> best;           ///< the first of them with the best metric
+  bool reached_target = false;          ///< by the last of them
   double throughput_samples_per_s = 0;
   double idle_share = 0;
   int64_t peak_memory_bytes = 0;  ///< of the largest process, while training

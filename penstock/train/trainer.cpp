@@ -103,7 +103,9 @@ class Run {
   double rate(int64_t step) const {
     return rate_.scale * learning_rate(options_.learning_rate, step, rate_.schedule_steps);
   }
-  bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps_; }
+  bool stopped() const {
+    return result_.interrupted || result_.reached_target || pipeline_.steps() >= total_steps_;
+  }
   void resume();
   void count_steps();
   runtime::Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
@@ -120,7 +122,17 @@ class Run {
   /// Returns the samples of the run.
   int64_t account(const runtime::RunResult& run, bool measured, EpochSummary& summary);
   void keep_measured(runtime::RunResult run, const Schedule& schedule, int64_t samples);
+  /// Trains to the end of the epoch, with the evaluations between.
+  void run_rest_of_epoch(const std::vector<int64_t>& order, EpochSummary& summary);
+  bool evaluates_within_epochs() const { return options_.evaluate && options_.eval_every > 0; }
+  int64_t steps_left_in_epoch() const {
+    return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps());
+  }
+  /// On the test set, unless that was done after this very step.
   void evaluate(EpochSummary& summary);
+  /// Nothing: there is no test set, or the run was stopped.
+  std::optional<Evaluation> evaluated();
+  void note(const Evaluation& evaluation);
   /// Begins to save, after the save before has ended.
   void save();
   void finish_saving();
@@ -142,6 +154,8 @@ class Run {
   int64_t epoch_correct_ = 0;
   int64_t epoch_targets_ = 0;
   int64_t epoch_samples_ = 0;
+  int64_t trained_ns_ = 0;       ///< of this run, measured or not
+  int64_t trained_samples_ = 0;  ///< as trained_ns_
   int64_t measured_ns_ = 0;
   int64_t measured_samples_ = 0;
   double idle_ns_ = 0;
@@ -286,16 +300,12 @@ void Run::run_epoch() {
   epoch_correct_ = 0;
   epoch_targets_ = 0;
   epoch_samples_ = 0;
-  const auto remaining = [&]() {
-    return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps());
-  };
-  if (warmup_left_ > 0 && remaining() > 0) {
-    const int64_t count = std::min(warmup_left_, remaining());
+  if (warmup_left_ > 0 && steps_left_in_epoch() > 0) {
+    const int64_t count = std::min(warmup_left_, steps_left_in_epoch());
     run_segment(order, count, /*measured=*/false, summary);
     warmup_left_ -= count;
   }
-  if (!result_.interrupted && remaining() > 0)
-    run_segment(order, remaining(), /*measured=*/true, summary);
+  run_rest_of_epoch(order, summary);
 
   const auto epoch_steps = static_cast<std::ptrdiff_t>(result_.losses.size() - steps_before);
   if (has_norm() && epoch_steps > 0) {
@@ -320,6 +330,21 @@ void Run::run_epoch() {
     result_.test_accuracy = summary.test_accuracy;
   }
   if (options_.observer != nullptr) options_.observer->on_epoch(summary);
+}
+
+void Run::run_rest_of_epoch(const std::vector<int64_t>& order, EpochSummary& summary) {
+  while (!stopped() && steps_left_in_epoch() > 0) {
+    int64_t count = steps_left_in_epoch();
+    if (evaluates_within_epochs())
+      count = std::min(count, options_.eval_every - pipeline_.steps() % options_.eval_every);
+    run_segment(order, count, /*measured=*/true, summary);
+    const bool is_due = evaluates_within_epochs() && pipeline_.steps() % options_.eval_every == 0;
+    if (!is_due || result_.interrupted || steps_left_in_epoch() == 0) continue;
+    pipeline_.average_buffers();
+    evaluate(summary);
+    if (options_.observer != nullptr && !result_.interrupted)
+      options_.observer->on_evaluation(result_.evaluations.back());
+  }
 }
 
 std::unique_ptr<PrefetchedBatches> Run::prefetched(const Dataset& data, const EpochBatches& batches,
@@ -437,6 +462,8 @@ int64_t Run::account(const runtime::RunResult& run, bool measured, EpochSummary&
   }
   epoch_samples_ += samples;
   summary.train_ns += run.wall_ns;
+  trained_ns_ += run.wall_ns;
+  trained_samples_ += samples;
   if (!measured) return samples;
   measured_ns_ += run.wall_ns;
   measured_samples_ += samples;
@@ -451,8 +478,30 @@ int64_t Run::account(const runtime::RunResult& run, bool measured, EpochSummary&
 }
 
 void Run::evaluate(EpochSummary& summary) {
+  const bool is_known =
+      !result_.evaluations.empty() && result_.evaluations.back().step == pipeline_.steps();
+  if (!is_known) {
+    const std::optional<Evaluation> made = evaluated();
+    if (!made) return;
+    note(*made);
+  }
+  summary.test_loss = result_.evaluations.back().loss;
+  summary.test_accuracy = result_.evaluations.back().accuracy;
+}
+
+void Run::note(const Evaluation& evaluation) {
+  const Metric metric = options_.metric.value_or(Metric::Loss);
+  const double value = evaluation.of(metric);
+  const bool is_best =
+      !result_.best || !reaches(metric, result_.evaluations[*result_.best].of(metric), value);
+  if (is_best) result_.best = result_.evaluations.size();
+  result_.evaluations.push_back(evaluation);
+  result_.reached_target = options_.target && reaches(metric, value, *options_.target);
+}
+
+std::optional<Evaluation> Run::evaluated() {
   const int64_t size = data_.test->size();
-  if (size == 0) return;
+  if (size == 0) return std::nullopt;
   const int64_t batch = ceil_div(options_.mini_batch_size,
                                  std::min(options_.plan.micro_batches, options_.mini_batch_size));
   const BatchCut cut(size, batch, 1);
@@ -475,10 +524,15 @@ void Run::evaluate(EpochSummary& summary) {
   }
   if (samples < size) {  // stopped in the middle: no number is better than a partial one
     result_.interrupted = true;
-    return;
+    return std::nullopt;
   }
-  summary.test_loss = loss.mean();
-  if (counts_correct_) summary.test_accuracy = accuracy(correct, loss.targets);
+  Evaluation made{.step = pipeline_.steps(),
+                  .samples = trained_samples_,
+                  .train_ns = trained_ns_,
+                  .loss = loss.mean(),
+                  .accuracy = std::nullopt};
+  if (counts_correct_) made.accuracy = accuracy(correct, loss.targets);
+  return made;
 }
 
 }  // namespace

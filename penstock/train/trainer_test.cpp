@@ -1,6 +1,7 @@
 // Whole training runs on small synthetic data: stopping, resuming, refusing.
 #include "penstock/train/trainer.h"
 
+#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
@@ -118,6 +120,74 @@ TEST(Trainer, ResumingAtAnEpochsEndWithAnotherBatchSizeTrainsTheRemainingEpochs)
   options.mini_batch_size = 50;
   options.resume = true;
   EXPECT_EQ(train(model, data, options).losses.size(), 8u);  // 2 epochs of 4
+}
+
+TEST(Trainer, EvaluationsWithinAnEpochChangeNothingThatIsLearned) {
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  const TrainResult whole = train(model, data, options_for("gpipe", 2));
+  TrainOptions options = options_for("gpipe", 2);
+  options.eval_every = 3;
+  options.metric = Metric::Accuracy;
+  const TrainResult often = train(model, data, options);
+  EXPECT_EQ(often.losses, whole.losses);
+  const int64_t epoch_steps = whole.steps / 2;
+  ASSERT_GT(epoch_steps, 3);
+  std::vector<int64_t> expected;
+  for (int64_t step = 1; step <= whole.steps; ++step) {
+    if (step % 3 == 0 || step % epoch_steps == 0) expected.push_back(step);
+  }
+  std::vector<int64_t> steps;
+  for (const Evaluation& evaluation : often.evaluations) {
+    steps.push_back(evaluation.step);
+    const int64_t epochs = evaluation.step / epoch_steps;
+    EXPECT_EQ(evaluation.samples, epochs * data.train->size() + evaluation.step % epoch_steps * 16);
+    EXPECT_LE(evaluation.accuracy, often.evaluations[often.best.value()].accuracy);
+  }
+  EXPECT_EQ(steps, expected);
+  EXPECT_EQ(often.test_loss, whole.test_loss);
+  EXPECT_EQ(often.evaluations.back().loss, whole.test_loss);
+  EXPECT_FALSE(often.reached_target);
+}
+
+TEST(Trainer, ARunEndsWithTheEvaluationThatReachesItsTarget) {
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  TrainOptions options = options_for("1f1b", 3);
+  options.eval_every = 2;
+  const TrainResult whole = train(model, data, options);
+  ASSERT_GT(whole.evaluations.size(), 4);
+  for (const Metric metric : {Metric::Loss, Metric::Perplexity}) {
+    options.metric = metric;
+    options.target = whole.evaluations[3].of(metric);
+    const TrainResult result = train(model, data, options);
+    EXPECT_TRUE(result.reached_target);
+    EXPECT_FALSE(result.interrupted);
+    EXPECT_LE(result.steps, whole.evaluations[3].step);
+    EXPECT_EQ(result.steps, result.evaluations.back().step);
+    EXPECT_LE(result.evaluations.back().of(metric), *options.target);
+    for (size_t i = 0; i + 1 < result.evaluations.size(); ++i)
+      EXPECT_GT(result.evaluations[i].of(metric), *options.target);
+  }
+}
+
+TEST(Trainer, AMetricThatTheLossDoesNotHaveIsRefused) {
+  const model::Model model = small_model();
+  TrainOptions options = options_for("gpipe", 1);
+  options.loss.name = "mean-squared-error";
+  DataSplit data = feature_data();
+  SampleSpec sample = samples_for(model, options.loss);
+  const auto numbers = std::make_shared<TensorDataset>(
+      "numbers", sample, model::Tensors{at::zeros({32, 6})}, at::zeros({32, 3}));
+  data.train = numbers;
+  data.test = numbers;
+  for (const auto& [metric, words] :
+       {std::pair(Metric::Accuracy, "the metric accuracy needs a loss with right and wrong"),
+        std::pair(Metric::Perplexity, "the metric perplexity needs the loss cross-entropy")}) {
+    options.metric = metric;
+    EXPECT_THAT(message_of<ConfigError>([&] { train(model, data, options); }),
+                testing::HasSubstr(words));
+  }
 }
 
 TEST(Trainer, AFinishedRunOnlyEvaluates) {

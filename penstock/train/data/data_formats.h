@@ -14,7 +14,10 @@
 namespace penstock::train {
 
 /// How a name says that the data is of this kind.
-enum class DataNamed : uint8_t { ByItsName, ByItsEnding, AsFolder };
+enum class DataNamed : uint8_t { ByItsName, ByItsEnding, AsFolder, AsTokenFolder };
+
+/// A folder with this file holds tokens (token_folder.h).
+inline constexpr std::string_view kTokenManifest = "manifest.json";
 
 struct DataFormatRow {
   std::string_view name;  ///< for people: "idx", "FILE.npz"
@@ -27,13 +30,16 @@ struct DataFormatRow {
     std::error_code ignored;
     if (named == DataNamed::ByItsName) return data == name;
     const bool is_folder = std::filesystem::is_directory(data, ignored);
-    return named == DataNamed::AsFolder ? is_folder : !is_folder && data.ends_with(ending);
+    if (named == DataNamed::ByItsEnding) return !is_folder && data.ends_with(ending);
+    const bool has_tokens =
+        is_folder && std::filesystem::exists(std::filesystem::path(data) / kTokenManifest, ignored);
+    return is_folder && has_tokens == (named == DataNamed::AsTokenFolder);
   }
   /// The user's own data, from which a part may be taken for the test.
   constexpr bool is_own() const { return named != DataNamed::ByItsName; }
 };
 
-inline constexpr std::array<DataFormatRow, 11> kDataFormats = {
+inline constexpr std::array<DataFormatRow, 12> kDataFormats = {
     {{.name = "fashion-mnist", .ending = "", .help = "Debian's dataset-fashion-mnist"},
      {.name = "cifar10", .ending = "", .help = "its binary version, unpacked in the data folder"},
      {.name = "cifar100",
@@ -66,6 +72,10 @@ inline constexpr std::array<DataFormatRow, 11> kDataFormats = {
       .named = DataNamed::ByItsEnding,
       .ending = ".csv",
       .help = "images by their file's name, with a label each"},
+     {.name = "TOKENS",
+      .named = DataNamed::AsTokenFolder,
+      .ending = "",
+      .help = "a text or pairs of sentences as tokens, in a folder that `penstock data` has made"},
      {.name = "FOLDER",
       .named = DataNamed::AsFolder,
       .ending = "",

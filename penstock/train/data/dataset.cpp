@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "penstock/model/device/staging.h"
+#include "penstock/util/check.h"
 
 namespace penstock::train {
 
@@ -26,6 +27,11 @@ std::string LeftOut::text() const {
 
 model::Tensors Dataset::inputs_for_transfer(const std::vector<int64_t>& indices) const {
   return model::staged_for_transfer(inputs(indices));
+}
+
+model::Tensors Dataset::inputs_with_targets(const std::vector<int64_t>&,
+                                            const std::vector<std::vector<int64_t>>&) const {
+  PENSTOCK_CHECK(false, "the samples of", name(), "are no pairs of sentences");
 }
 
 int64_t Dataset::count_targets(const std::vector<int64_t>& indices) const {

@@ -31,6 +31,10 @@ class Dataset {
   virtual at::Tensor targets(const std::vector<int64_t>& indices) const = 0;
   /// inputs() in memory from which GPUs copy without blocking. Default: a copy there.
   virtual model::Tensors inputs_for_transfer(const std::vector<int64_t>& indices) const;
+  /// Of pairs of sentences (PairDataset): inputs() with these targets so far, without their ends,
+  /// instead of the samples' own. Throws InternalError where the samples are others.
+  virtual model::Tensors inputs_with_targets(
+      const std::vector<int64_t>& indices, const std::vector<std::vector<int64_t>>& targets) const;
   /// Whether making inputs takes long (files are decoded), so that it pays to make them before they
   /// are needed.
   virtual bool is_slow() const { return false; }

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <new>
@@ -21,7 +19,7 @@
 #include "penstock/train/data/npy.h"
 #include "penstock/train/data/sample_subset.h"
 #include "penstock/train/data/tensor_dataset.h"
-#include "penstock/train/data/token_dataset.h"
+#include "penstock/train/data/token_files.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/file_bytes.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -92,45 +90,6 @@ DatasetPointer inspected(const DataSpec& spec, const std::string& file,
   return without(data, file, bad);
 }
 
-DatasetPointer from_tokens(const DataSpec& spec, const std::string& file,
-                           const StoredArray& tokens) {
-  if (tokens.sizes().size() != 1 || !at::isIntegralType(tokens.type(), /*includeBool=*/false)) {
-    throw ConfigError(
-        fmt::format("expected one row of tokens (whole numbers), found {}; arrays of samples come "
-                    "as .npz, with their names",
-                    describe(tokens.type(), tokens.sizes())));
-  }
-  return std::make_shared<TokenDataset>(file, spec.sample, tokens, spec.ignore_index);
-}
-
-/// Numbers that fill a file from `start` on.
-StoredArray row_of(const std::shared_ptr<const FileBytes>& bytes, size_t start,
-                   const NumberType& type) {
-  const std::string_view numbers = bytes->view().substr(start);
-  const auto width = static_cast<int64_t>(c10::elementSize(type.stored));
-  if (std::ssize(numbers) % width != 0) {
-    throw ConfigError(
-        fmt::format("expected tokens of {} bytes each, found {} bytes", width, numbers.size()));
-  }
-  return {numbers.data(), type, {std::ssize(numbers) / width}, /*column_major=*/false, bytes};
-}
-
-constexpr int64_t kMostBytes = int64_t{1} << 40;
-
-/// llm.c's files begin with 256 numbers: a mark, a version that says how wide tokens are, and how
-/// many there are. nanoGPT's have the tokens alone.
-StoredArray tokens_of_binary(const std::string& file) {
-  constexpr size_t kHeaderBytes = 1024;
-  const auto bytes = std::make_shared<const FileBytes>(file, kMostBytes);
-  std::array<int32_t, 2> begin{};
-  if (bytes->view().size() >= kHeaderBytes)
-    std::memcpy(begin.data(), bytes->view().data(), sizeof(begin));
-  if (begin == std::array<int32_t, 2>{20240801, 7})
-    return row_of(bytes, kHeaderBytes, number_type("u4"));
-  const bool has_header = begin == std::array<int32_t, 2>{20240520, 1};
-  return row_of(bytes, has_header ? kHeaderBytes : 0, number_type("u2"));
-}
-
 /// Most models read tokens that a tokeniser has made, of which bytes say nothing.
 void check_takes_bytes(const DataSpec& spec) {
   constexpr int64_t kMostRows = 1024;
@@ -187,21 +146,22 @@ DataParts read_array_file(const DataSpec& spec, const std::string& file) {
 
 DataParts read_token_file(const DataSpec& spec, const std::string& file) {
   return read_own(file, [&]() -> DataParts {
-    return {.train = from_tokens(spec, file, read_npy(file)), .in_order = true};
+    return {.train = language_data(spec, file, read_npy(file)), .in_order = true};
   });
 }
 
 DataParts read_binary_file(const DataSpec& spec, const std::string& file) {
   return read_own(file, [&]() -> DataParts {
-    return {.train = from_tokens(spec, file, tokens_of_binary(file)), .in_order = true};
+    return {.train = language_data(spec, file, read_tokens(file)), .in_order = true};
   });
 }
 
 DataParts read_text_file(const DataSpec& spec, const std::string& file) {
   return read_own(file, [&]() -> DataParts {
     check_takes_bytes(spec);
-    const auto text = std::make_shared<const FileBytes>(file, kMostBytes);
-    return {.train = from_tokens(spec, file, row_of(text, 0, number_type("u1"))), .in_order = true};
+    const auto text = std::make_shared<const FileBytes>(file, kMostTokenBytes);
+    return {.train = language_data(spec, file, tokens_in(text, 0, number_type("u1"))),
+            .in_order = true};
   });
 }
 

@@ -14,6 +14,7 @@
 #include "penstock/train/data/image_sets.h"
 #include "penstock/train/data/sample_subset.h"
 #include "penstock/train/data/synthetic_dataset.h"
+#include "penstock/train/data/token_folder.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
 #include "penstock/util/text/plural.h"
@@ -40,6 +41,7 @@ constexpr std::array<Reader, kDataFormats.size()> kReaders = {
     read_binary_file,
     read_text_file,
     read_table_file,
+    read_token_folder,
     read_image_folder};
 
 DataFormat format_of(const std::string& name, std::span<const DataFormat> more) {

@@ -24,6 +24,11 @@ class SampleSubset final : public Dataset {
   model::Tensors inputs_for_transfer(const std::vector<int64_t>& indices) const override {
     return base_->inputs_for_transfer(of_base(indices));
   }
+  model::Tensors inputs_with_targets(
+      const std::vector<int64_t>& indices,
+      const std::vector<std::vector<int64_t>>& targets) const override {
+    return base_->inputs_with_targets(of_base(indices), targets);
+  }
   at::Tensor targets(const std::vector<int64_t>& indices) const override {
     return base_->targets(of_base(indices));
   }

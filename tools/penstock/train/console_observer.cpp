@@ -34,4 +34,11 @@ void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
             << std::endl;
 }
 
+void ConsoleObserver::on_evaluation(const train::Evaluation& e) {
+  bar_.reset();
+  std::cerr << fmt::format("step {}: test loss {:.4f}", e.step, e.loss);
+  if (e.accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *e.accuracy);
+  std::cerr << std::endl;
+}
+
 }  // namespace penstock::tool

@@ -13,6 +13,7 @@ class ConsoleObserver : public train::TrainObserver {
  public:
   void on_mini_batch(const train::Progress& progress) override;
   void on_epoch(const train::EpochSummary& summary) override;
+  void on_evaluation(const train::Evaluation& evaluation) override;
   /// Ends the bar; messages of the library may follow.
   void finish() { bar_.reset(); }
 

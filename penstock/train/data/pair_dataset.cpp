@@ -1,0 +1,206 @@
+#include "penstock/train/data/pair_dataset.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+#include "penstock/util/text/printable.h"
+
+namespace penstock::train {
+
+namespace {
+
+constexpr int64_t kNoToken = -1;
+
+/// What a row has beside its sentence.
+struct Ends {
+  int64_t before = kNoToken;
+  int64_t behind = kNoToken;
+  int64_t pad = 0;
+};
+
+/// [rows, length].
+at::Tensor padded(const std::vector<std::vector<int64_t>>& rows, int64_t length, const Ends& ends) {
+  at::Tensor result = at::full({static_cast<int64_t>(rows.size()), length}, ends.pad, at::kLong);
+  int64_t* place = result.data_ptr<int64_t>();
+  for (const std::vector<int64_t>& row : rows) {
+    std::vector<int64_t> whole;
+    if (ends.before != kNoToken) whole.push_back(ends.before);
+    whole.insert(whole.end(), row.begin(), row.end());
+    if (ends.behind != kNoToken) whole.push_back(ends.behind);
+    std::copy_n(whole.begin(), std::min<int64_t>(std::ssize(whole), length), place);
+    place += length;
+  }
+  return result;
+}
+
+}  // namespace
+
+PairDataset::PairDataset(std::string name, SampleSpec sample, Sentences source, Sentences target,
+                         SpecialTokens special, int64_t ignore_index)
+    : name_(std::move(name)),
+      sample_(std::move(sample)),
+      source_(std::move(source)),
+      target_(std::move(target)),
+      special_(special),
+      ignore_index_(ignore_index) {
+  if (source_.size() != target_.size()) {
+    throw ConfigError(
+        fmt::format("expected a target for each source, found {} sources and {} "
+                    "targets",
+                    source_.size(), target_.size()));
+  }
+  find_roles();
+  for (size_t i = 0; i < roles_.size(); ++i) {
+    if (roles_[i] == Role::Source) check_tokens(source_, sample_.inputs[i].values);
+    if (roles_[i] == Role::Target) check_tokens(target_, sample_.inputs[i].values);
+  }
+  if (sample_.targets.needed) check_tokens(target_, sample_.targets.classes);
+  find_fitting();
+}
+
+void PairDataset::find_roles() {
+  for (const model::InputSpec& input : sample_.inputs) {
+    if (!at::isIntegralType(input.type, /*includeBool=*/true) || input.shape.size() != 1) {
+      throw ConfigError(
+          fmt::format("pairs of sentences are for models of tokens; the input '{}' "
+                      "is {} (a .npz file holds any inputs by name)",
+                      printable(input.name), describe(input.type, input.shape)));
+    }
+    const bool has_target = target_length_ > 0;
+    const bool is_mask = input.name.find("mask") != std::string::npos;
+    const Role role = is_mask                  ? has_target ? Role::TargetMask : Role::SourceMask
+                      : input.name == "labels" ? Role::Labels
+                      : source_length_ == 0    ? Role::Source
+                                               : Role::Target;
+    if ((role == Role::Target && has_target) || (is_mask && source_length_ == 0)) {
+      throw ConfigError(fmt::format(
+          "pairs of sentences are for models with a source and a target, in this order; '{}' is "
+          "another input (a .npz file holds any inputs by name)",
+          printable(input.name)));
+    }
+    int64_t& length =
+        role == Role::Source || role == Role::SourceMask ? source_length_ : target_length_;
+    if (length == 0) length = input.shape.front();
+    if (input.shape.front() != length) {
+      throw ConfigError(fmt::format("the input '{}' has {} places, its tokens {}",
+                                    printable(input.name), input.shape.front(), length));
+    }
+    roles_.push_back(role);
+  }
+  const model::TargetSpec& targets = sample_.targets;
+  if (target_length_ == 0)
+    throw ConfigError(
+        "pairs of sentences are for models with a source and a target: this one has "
+        "no second input of tokens");
+  if (targets.needed &&
+      (targets.type != at::kLong || targets.shape != model::Shape{target_length_})) {
+    throw ConfigError(
+        fmt::format("expected a model that makes logits for each of the target's {} places, found "
+                    "targets ({})",
+                    target_length_, describe(targets.type, targets.shape)));
+  }
+}
+
+void PairDataset::check_tokens(const Sentences& sentences, int64_t rows) const {
+  int64_t lowest = 0;
+  int64_t highest = std::max(special_.pad, std::max(special_.begin, special_.end));
+  sentences.tokens.each_block([&](int64_t, const at::Tensor& block) {
+    if (block.numel() == 0) return;
+    lowest = std::min(lowest, block.min().item<int64_t>());
+    highest = std::max(highest, block.max().item<int64_t>());
+  });
+  if (rows > 0 && (lowest < 0 || highest >= rows)) {
+    throw ConfigError(fmt::format("the token {} does not exist: the model knows those from 0 to {}",
+                                  lowest < 0 ? lowest : highest, rows - 1));
+  }
+}
+
+void PairDataset::find_fitting() {
+  for (int64_t i = 0; i < source_.size(); ++i) {
+    // Each has one more token: the end, or the beginning.
+    const bool fits = source_.length(i) < source_length_ && target_.length(i) < target_length_;
+    if (fits) fitting_.push_back(i);
+  }
+  const int64_t longer = source_.size() - size();
+  if (longer > 0) {
+    left_out_.add(fmt::format("pairs with a source of {} tokens or more, or a target of {}",
+                              source_length_, target_length_),
+                  longer);
+  }
+  if (fitting_.empty()) {
+    throw ConfigError(
+        fmt::format("none of {} pairs fits into a source of {} tokens and a target "
+                    "of {}, with one token for their ends",
+                    source_.size(), source_length_, target_length_));
+  }
+}
+
+PairDataset::Rows PairDataset::sentences_of(const Sentences& sentences,
+                                            const std::vector<int64_t>& indices) const {
+  Rows rows;
+  for (const int64_t index : indices) {
+    PENSTOCK_CHECK(index >= 0 && index < size(), index, size());
+    const int64_t sentence = fitting_[static_cast<size_t>(index)];
+    const int64_t length = sentences.length(sentence);
+    rows.emplace_back(static_cast<size_t>(length));
+    if (length == 0) continue;
+    const at::Tensor tokens =
+        sentences.tokens.block(sentences.offsets[static_cast<size_t>(sentence)], length)
+            .to(at::kLong)
+            .contiguous();
+    std::copy_n(tokens.data_ptr<int64_t>(), length, rows.back().begin());
+  }
+  return rows;
+}
+
+at::Tensor PairDataset::values(Role role, const Rows& source, const Rows& target) const {
+  switch (role) {
+    case Role::Source:
+      return padded(source, source_length_, {.behind = special_.end, .pad = special_.pad});
+    case Role::Target:
+      return padded(target, target_length_, {.before = special_.begin, .pad = special_.pad});
+    case Role::Labels:
+      return padded(target, target_length_, {.behind = special_.end, .pad = ignore_index_});
+    case Role::SourceMask:
+      return values(Role::Source, source, target).ne(special_.pad);
+    case Role::TargetMask:
+      return values(Role::Target, source, target).ne(special_.pad);
+  }
+  PENSTOCK_CHECK(false, static_cast<int>(role));
+}
+
+model::Tensors PairDataset::inputs_of(const Rows& source, const Rows& target) const {
+  model::Tensors batch;
+  for (size_t i = 0; i < roles_.size(); ++i)
+    batch.push_back(values(roles_[i], source, target).to(sample_.inputs[i].type).contiguous());
+  return batch;
+}
+
+model::Tensors PairDataset::inputs(const std::vector<int64_t>& indices) const {
+  return inputs_of(sentences_of(source_, indices), sentences_of(target_, indices));
+}
+
+model::Tensors PairDataset::inputs_with_targets(const std::vector<int64_t>& indices,
+                                                const Rows& targets) const {
+  return inputs_of(sentences_of(source_, indices), targets);
+}
+
+at::Tensor PairDataset::targets(const std::vector<int64_t>& indices) const {
+  if (!sample_.targets.needed) return {};
+  return values(Role::Labels, {}, sentences_of(target_, indices));
+}
+
+int64_t PairDataset::count_targets(const std::vector<int64_t>& indices) const {
+  if (!sample_.targets.needed) return Dataset::count_targets(indices);
+  int64_t count = 0;
+  for (const int64_t index : indices)
+    count += target_.length(fitting_.at(static_cast<size_t>(index))) + 1;
+  return count;
+}
+
+}  // namespace penstock::train

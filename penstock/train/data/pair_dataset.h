@@ -1,0 +1,82 @@
+// Pairs of sentences as tokens, as translation learns them: the model reads the source and the
+// target up to each place, and its targets are the tokens of the target that come next.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "penstock/train/data/dataset.h"
+#include "penstock/train/data/left_out.h"
+#include "penstock/train/data/stored_array.h"
+
+namespace penstock::train {
+
+/// Sentences one behind the other.
+struct Sentences {
+  StoredArray tokens;            ///< [all tokens], whole numbers
+  std::vector<int64_t> offsets;  ///< sentence i is [offsets[i], offsets[i + 1])
+
+  int64_t size() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t length(int64_t i) const {
+    return offsets[static_cast<size_t>(i) + 1] - offsets[static_cast<size_t>(i)];
+  }
+};
+
+/// Tokens that are no words.
+struct SpecialTokens {
+  int64_t pad = 0;
+  int64_t begin = 2;  ///< of a sentence
+  int64_t end = 3;
+};
+
+class PairDataset final : public Dataset {
+ public:
+  /// `source` and `target` have as many sentences. Of the model's inputs, the first of tokens is
+  /// the source, with `special.end` behind it; the second the target, with `special.begin` before
+  /// it; "labels" the targets; those with "mask" in their name are one where tokens are, of the
+  /// input that stands before them; all are padded to the input's length. The targets are padded
+  /// with `ignore_index`. Pairs that do not fit are left out. Throws ConfigError: other inputs, a
+  /// token that is no row of the model's table, no pair that fits.
+  PairDataset(std::string name, SampleSpec sample, Sentences source, Sentences target,
+              SpecialTokens special, int64_t ignore_index);
+
+  std::string name() const override { return name_; }
+  int64_t size() const override { return static_cast<int64_t>(fitting_.size()); }
+  const SampleSpec& sample() const override { return sample_; }
+  model::Tensors inputs(const std::vector<int64_t>& indices) const override;
+  model::Tensors inputs_with_targets(
+      const std::vector<int64_t>& indices,
+      const std::vector<std::vector<int64_t>>& targets) const override;
+  at::Tensor targets(const std::vector<int64_t>& indices) const override;
+  int64_t count_targets(const std::vector<int64_t>& indices) const override;
+  const LeftOut& left_out() const { return left_out_; }
+
+ private:
+  enum class Role : uint8_t { Source, Target, Labels, SourceMask, TargetMask };
+
+  void find_roles();
+  void check_tokens(const Sentences& sentences, int64_t rows) const;
+  void find_fitting();
+  /// One row of each input's values.
+  using Rows = std::vector<std::vector<int64_t>>;
+  Rows sentences_of(const Sentences& sentences, const std::vector<int64_t>& indices) const;
+  model::Tensors inputs_of(const Rows& source, const Rows& target) const;
+  at::Tensor values(Role role, const Rows& source, const Rows& target) const;
+
+  std::string name_;
+  SampleSpec sample_;
+  Sentences source_;
+  Sentences target_;
+  SpecialTokens special_;
+  int64_t ignore_index_;
+  std::vector<Role> roles_;  ///< of the inputs
+  int64_t source_length_ = 0;
+  int64_t target_length_ = 0;
+  std::vector<int64_t> fitting_;  ///< the sentences of the samples
+  LeftOut left_out_;
+};
+
+}  // namespace penstock::train

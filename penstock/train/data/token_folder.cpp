@@ -1,0 +1,110 @@
+#include "penstock/train/data/token_folder.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "penstock/train/data/data_formats.h"
+#include "penstock/train/data/token_files.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/files/json.h"
+#include "penstock/util/text/printable.h"
+
+namespace penstock::train {
+
+namespace {
+
+constexpr int64_t kMostManifestBytes = 1 << 24;
+constexpr int64_t kMostVocabulary = 1 << 24;
+
+TokenTask task_of(const JsonReader& task) {
+  const std::string text = task.text();
+  if (text == "text") return TokenTask::Text;
+  if (text == "translation") return TokenTask::Translation;
+  task.fail(fmt::format("expected \"text\" or \"translation\", found \"{:.40}\"", text));
+}
+
+/// `n` + 1 offsets of sentences, each uint64 of the machine's order, ascending from 0 to the number
+/// of tokens.
+std::vector<int64_t> read_offsets(const std::string& file, int64_t tokens) {
+  const FileBytes bytes(file, kMostTokenBytes);
+  const std::string_view view = bytes.view();
+  if (view.size() % sizeof(uint64_t) != 0 || view.empty()) {
+    throw ParseError(file, 0,
+                     fmt::format("expected offsets of 8 bytes each, found {} bytes", view.size()));
+  }
+  std::vector<int64_t> offsets(view.size() / sizeof(uint64_t));
+  std::memcpy(offsets.data(), view.data(), view.size());
+  for (size_t i = 1; i < offsets.size(); ++i) {
+    if (offsets[i] < offsets[i - 1])
+      throw ParseError(file, 0, fmt::format("offset {} is below the one before it", i));
+  }
+  if (offsets.front() != 0 || offsets.back() != tokens) {
+    throw ParseError(file, 0,
+                     fmt::format("expected offsets from 0 to the {} tokens, found {} to {}", tokens,
+                                 offsets.front(), offsets.back()));
+  }
+  return offsets;
+}
+
+Sentences read_sentences(const TokenFolder& folder, std::string_view part, std::string_view side) {
+  const std::string stem = (folder.path / fmt::format("{}.{}", part, side)).string();
+  Sentences sentences{.tokens = read_tokens(stem + ".bin"), .offsets = {}};
+  sentences.offsets = read_offsets(stem + ".idx", sentences.tokens.size());
+  return sentences;
+}
+
+void check_vocabulary(const TokenFolder& folder, const SampleSpec& sample) {
+  for (const model::InputSpec& input : sample.inputs) {
+    if (input.values == 0 || input.values >= folder.vocabulary) continue;
+    throw ConfigError(fmt::format(
+        "{}: its vocabulary has {} tokens, and the model's input '{}' knows {}: a model of as many "
+        "is expected, or a folder with fewer",
+        printable(folder.path.string()), folder.vocabulary, printable(input.name), input.values));
+  }
+}
+
+}  // namespace
+
+TokenFolder::TokenFolder(std::filesystem::path folder) : path(std::move(folder)) {
+  const std::string file = (path / kTokenManifest).string();
+  const Json document = parse_json(read_file(file, kMostManifestBytes), file);
+  const JsonReader root(document, file);
+  check_format(root, "tokens", 1);
+  task = task_of(root.at("task"));
+  const JsonReader words = root.at("vocabulary");
+  vocabulary = words.at("size").integer(1, kMostVocabulary);
+  special = {.pad = words.at("pad").integer(0, vocabulary - 1),
+             .begin = words.at("begin").integer(0, vocabulary - 1),
+             .end = words.at("end").integer(0, vocabulary - 1)};
+}
+
+DataParts read_token_folder(const DataSpec& spec, const std::string& name) {
+  const TokenFolder folder(name);
+  check_vocabulary(folder, spec.sample);
+  DataParts found{.in_order = true, .test_from = "test"};
+  const auto text = [&](const char* part) {
+    const std::string file = (folder.path / part).string() + ".bin";
+    return language_data(spec, file, read_tokens(file));
+  };
+  const auto pairs = [&](const char* part) {
+    auto data = std::make_shared<PairDataset>(
+        (folder.path / part).string(), spec.sample, read_sentences(folder, part, "source"),
+        read_sentences(folder, part, "target"), folder.special, spec.ignore_index);
+    found.left_out.add(data->left_out());
+    return data;
+  };
+  if (folder.task == TokenTask::Text) {
+    found.train = text("train");
+    found.test = text("test");
+  } else {
+    found.train = pairs("train");
+    found.test = pairs("test");
+  }
+  return found;
+}
+
+}  // namespace penstock::train

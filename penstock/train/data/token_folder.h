@@ -1,0 +1,36 @@
+// A folder of tokens as `penstock data` makes it (docs/formats.md): manifest.json, one vocabulary,
+// and the parts train, valid and test.
+//
+//   const TokenFolder folder("mine");
+//   folder.task == TokenTask::Translation;
+//   DataParts parts = read_token_folder(spec, "mine");
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "penstock/train/data/dataset.h"
+#include "penstock/train/data/pair_dataset.h"
+
+namespace penstock::train {
+
+enum class TokenTask : uint8_t { Text, Translation };
+
+/// What the manifest says.
+struct TokenFolder {
+  /// Throws ConfigError and ParseError naming the manifest.
+  explicit TokenFolder(std::filesystem::path folder);
+
+  std::filesystem::path path;
+  TokenTask task = TokenTask::Text;
+  int64_t vocabulary = 0;  ///< tokens are below it
+  SpecialTokens special = {};
+};
+
+/// Its parts `train` and `test`, as samples of the model: windows of a text (TokenDataset), pairs
+/// of sentences (PairDataset). Throws ConfigError when the model knows fewer tokens than the
+/// vocabulary has.
+DataParts read_token_folder(const DataSpec& spec, const std::string& folder);
+
+}  // namespace penstock::train

@@ -1,0 +1,38 @@
+// Sentences that a model with a source and a target writes by itself, one token after another,
+// through the pipeline.
+//
+//   const auto written = decode_greedily(pipeline, plan, *data.test, {.end = 3, .batch = 32});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "penstock/plan/plan.h"
+#include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/ranks.h"
+#include "penstock/train/data/dataset.h"
+
+namespace penstock::train {
+
+struct DecodeOptions {
+  int64_t end = 3;           ///< the token that ends a sentence
+  int64_t most_tokens = 64;  ///< of a sentence, without its end
+  int64_t batch = 32;        ///< samples per micro-batch
+  runtime::Ranks ranks = {};
+  /// For a schedule: what the run needs beside its loss.
+  std::function<runtime::RunOptions(const schedule::Schedule&)> run_options = {};
+};
+
+using Tokens = std::vector<int64_t>;
+
+/// Of every sample of `data` (pairs of sentences), the tokens that the model finds likeliest, each
+/// behind those before it, without the end. The model makes logits [batch, places, tokens], and
+/// those of a place depend on no later place of the target. Every token is a forward pass over the
+/// sentences that have not ended. Nothing: the run was stopped. Collective; the same on every rank.
+std::optional<std::vector<Tokens>> decode_greedily(runtime::Pipeline& pipeline,
+                                                   const plan::Plan& plan, const Dataset& data,
+                                                   const DecodeOptions& options);
+
+}  // namespace penstock::train
