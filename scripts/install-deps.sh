@@ -37,6 +37,7 @@ core=(
   "libssl-dev|encrypted connections and proofs of a secret"
   "libmicrohttpd-dev|serves the live page of a stream"
   "zlib1g-dev|checksums and compressed data sets"
+  "libsentencepiece-dev|vocabularies of texts"
   "libgtest-dev|unit tests"
   "libgmock-dev|unit tests"
   "librapidcheck-dev|property tests"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/penstock/command/command_line.h"
@@ -34,11 +35,15 @@ int main(int argc, char** argv) {
     });
   };
   return run_command_line(own, argv, [&](CLI::App& app) -> std::vector<Command> {
-    return {models_command(app, argv),  import_command(app, argv),
-            profile_command(app, argv), probe_command(app, argv),
-            plan_command(app),          schedule_command(app),
-            verify_command(app),        simulate_command(app),
-            train_command(app, argv),   stream_command(app, argv),
-            report_command(app),        launch_command(app, launched, refuses)};
+    std::vector<Command> commands = {
+        models_command(app, argv),  import_command(app, argv),
+        profile_command(app, argv), probe_command(app, argv),
+        plan_command(app),          schedule_command(app),
+        verify_command(app),        simulate_command(app),
+        train_command(app, argv),   stream_command(app, argv),
+        report_command(app),        launch_command(app, launched, refuses)};
+    for (Command& made : data_commands(app, {argv, argv + argc}))
+      commands.push_back(std::move(made));
+    return commands;
   });
 }

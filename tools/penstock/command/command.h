@@ -41,6 +41,9 @@ Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);
 Command simulate_command(CLI::App& parent);
 Command report_command(CLI::App& parent);
+/// `data` has commands of its own: what is to be made, or measured. `words` is the command line,
+/// for the manifest.
+std::vector<Command> data_commands(CLI::App& parent, const std::vector<std::string>& words);
 /// `words` are what stands after `--`: the command to launch, which is not for this parser.
 /// `refuses` says what is wrong with them and returns an exit code, or returns 0.
 Command launch_command(CLI::App& parent, std::vector<std::string> words,

@@ -1,0 +1,199 @@
+#include "penstock/text/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/text/sources/catalogue.h"
+#include "penstock/text/sources/libreoffice_help.h"
+#include "penstock/text/sources/sword.h"
+#include "penstock/util/error.h"
+#include "penstock/util/text/plural.h"
+
+namespace penstock::text {
+
+namespace {
+
+constexpr int64_t kUsualVocabulary = 8000;
+constexpr int64_t kUsualMaxWords = 60;
+
+/// The one path of the request, or where the source usually lies.
+std::filesystem::path root_of(const DataRequest& request, std::string_view usual) {
+  if (request.paths.size() > 1)
+    throw ConfigError(fmt::format("{} lies in one folder, found {}", row_of(request.source).name,
+                                  plural(std::ssize(request.paths), "path")));
+  return request.paths.empty() ? std::filesystem::path(usual) : request.paths[0];
+}
+
+void expect_names(const std::vector<std::string>& names, Task task, std::string_view what) {
+  const size_t expected = task == Task::Translation ? 2 : 1;
+  if (names.size() == expected) return;
+  throw ConfigError(fmt::format("expected {} for a {}, found {}",
+                                plural(static_cast<int64_t>(expected), what),
+                                task == Task::Translation ? "translation" : "text", names.size()));
+}
+
+Corpus read_files(const DataRequest& request) {
+  if (request.task == Task::Text) {
+    if (request.paths.empty()) throw ConfigError("expected files or a folder of text, found none");
+    return read_texts(request.paths);
+  }
+  if (request.paths.empty()) return read_pairs(request.pairs);
+  expect_names(request.languages, request.task, "language");
+  return read_pairs(
+      pair_files_in(root_of(request, ""), request.languages[0], request.languages[1]));
+}
+
+Corpus read_gettext(const DataRequest& request) {
+  if (request.task == Task::Text)
+    throw ConfigError(
+        "gettext's catalogues are translations: there is no text in them to go on with");
+  if (request.languages.size() != 1)
+    throw ConfigError(
+        fmt::format("expected 1 language, that of the translations (messages are "
+                    "English), found {}",
+                    request.languages.size()));
+  return read_catalogues(catalogue_folder(root_of(request, kLocaleFolder), request.languages[0]));
+}
+
+Corpus read_source(const DataRequest& request) {
+  switch (request.source) {
+    case SourceKind::Files:
+      return read_files(request);
+    case SourceKind::Gettext:
+      return read_gettext(request);
+    case SourceKind::LibreOfficeHelp:
+      expect_names(request.languages, request.task, "language");
+      return read_libreoffice_help(root_of(request, kLibreOfficeHelp), request.languages);
+    case SourceKind::Sword:
+      expect_names(request.modules, request.task, "module");
+      return read_sword(root_of(request, kSwordFolder), request.modules);
+  }
+  throw InternalError("no such source");
+}
+
+CleanRules rules_of(const DataRequest& request) {
+  const bool is_pair = request.task == Task::Translation;
+  CleanRules rules{
+      .task = request.task,
+      .min_words = request.min_words.value_or(is_pair ? row_of(request.source).min_words : 1),
+      .max_words = request.max_words};
+  if (is_pair && !rules.max_words) rules.max_words = kUsualMaxWords;
+  if (rules.min_words < 1 || (rules.max_words && *rules.max_words < rules.min_words))
+    throw ConfigError(
+        fmt::format("expected at least 1 word, and at most as many or more; found {} "
+                    "and {}",
+                    rules.min_words, rules.max_words.value_or(rules.min_words)));
+  return rules;
+}
+
+VocabularySpec vocabulary_spec(const DataRequest& request, const Corpus& corpus) {
+  VocabularySpec spec;
+  spec.kind = request.kind.value_or(corpus.has_words ? VocabularyKind::Word : VocabularyKind::Bpe);
+  spec.size = request.vocabulary.value_or(spec.kind == VocabularyKind::Word ? kMaxVocabulary
+                                                                            : kUsualVocabulary);
+  return spec;
+}
+
+Vocabulary make_vocabulary(const Corpus& corpus, const VocabularySpec& spec) {
+  std::vector<std::string_view> lines;
+  for (const Sentence& sentence : corpus.at(Part::Train)) {
+    lines.push_back(sentence.source);
+    if (!sentence.target.empty()) lines.push_back(sentence.target);
+  }
+  return Vocabulary::train(lines, spec);
+}
+
+void add_notes(PreparedData& data, const VocabularySpec& spec, bool was_asked) {
+  if (was_asked && data.vocabulary < spec.size)
+    data.notes.push_back(fmt::format("the text gives a vocabulary of {} tokens, {} were asked for",
+                                     data.vocabulary, spec.size));
+  for (size_t p = 1; p < kParts; ++p) {
+    if (data.parts[p].sentences == 0)
+      data.notes.push_back(fmt::format("there is no part {}", kPartNames[p]));
+  }
+}
+
+Json side_json(const SideCounts& side) {
+  return {{"words", side.words},
+          {"tokens", side.tokens},
+          {"unknown", side.unknown},
+          {"longest", side.longest}};
+}
+
+Json part_json(const PartCounts& part, Task task) {
+  if (task == Task::Text) {
+    Json json{{"sentences", part.sentences}};
+    json.update(side_json(part.source));
+    return json;
+  }
+  return {{"pairs", part.sentences},
+          {"tokens", part.source.tokens + part.target.tokens},
+          {"source", side_json(part.source)},
+          {"target", side_json(part.target)}};
+}
+
+Json removed_json(const Removed& removed) {
+  return {{"empty", removed.empty},         {"equal", removed.equal},
+          {"too_short", removed.too_short}, {"too_long", removed.too_long},
+          {"repeated", removed.repeated},   {"recurring", removed.recurring}};
+}
+
+Json manifest_of(const DataRequest& request, const Corpus& corpus, const Vocabulary& vocabulary,
+                 const PreparedData& data) {
+  Json parts = Json::object();
+  for (size_t p = 0; p < kParts; ++p) {
+    if (data.parts[p].sentences > 0)
+      parts[std::string(kPartNames[p])] = part_json(data.parts[p], request.task);
+  }
+  Json sources = Json::array();
+  for (const Origin& origin : corpus.origins)
+    sources.push_back({{"name", origin.name},
+                       {"version", origin.version},
+                       {"licence", origin.licence},
+                       {"files", origin.files}});
+  return {{"format", "penstock-tokens"},
+          {"version", 1},
+          {"penstock", "token folder 1"},
+          {"task", request.task == Task::Text ? "text" : "translation"},
+          {"vocabulary",
+           {{"size", vocabulary.size()},
+            {"type", name_of(vocabulary.kind())},
+            {"pad", kPad},
+            {"unknown", kUnknown},
+            {"begin", kBegin},
+            {"end", kEnd},
+            {"model", kVocabularyName}}},
+          {"parts", parts},
+          {"sources", sources},
+          {"removed", removed_json(data.removed)},
+          {"recurs", data.recurrence.after},
+          {"recurs_before_removal", data.recurrence.before},
+          {"recurs_in_letters", data.recurrence.letters},
+          {"seed", request.shares.seed},
+          {"command", request.command}};
+}
+
+}  // namespace
+
+PreparedData prepare_data(const DataRequest& request) {
+  const CleanRules rules = rules_of(request);
+  PreparedData data;
+  Corpus corpus = read_source(request);
+  const Divided divided = clean_and_split(corpus, rules, request.shares);
+  data.removed = divided.removed;
+  data.recurrence = divided.recurrence;
+  const VocabularySpec spec = vocabulary_spec(request, corpus);
+  const Vocabulary vocabulary = make_vocabulary(corpus, spec);
+  open_token_folder(request.output);
+  data.parts = write_tokens(corpus, request.task, vocabulary, request.output);
+  data.vocabulary = vocabulary.size();
+  data.notes = corpus.notes;
+  add_notes(data, spec, request.vocabulary.has_value());
+  data.manifest = manifest_of(request, corpus, vocabulary, data);
+  write_manifest(data.manifest, request.output);
+  return data;
+}
+
+}  // namespace penstock::text

@@ -1,0 +1,124 @@
+#include "penstock/text/token_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "penstock/text/plain_text.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files/files.h"
+
+namespace penstock::text {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files have their lowest byte first");
+
+template <class Number>
+std::string_view bytes_of(const std::vector<Number>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
+}
+
+using Side = std::string Sentence::*;
+
+struct Encoded {
+  std::vector<uint16_t> tokens;
+  std::vector<uint64_t> begins;  ///< of each sentence, and the end of the last
+  SideCounts counts;
+};
+
+Encoded encoded(const std::vector<Sentence>& sentences, Side side, bool with_ends,
+                const Vocabulary& vocabulary) {
+  Encoded result;
+  result.begins.reserve(sentences.size() + 1);
+  result.begins.push_back(0);
+  for (const Sentence& sentence : sentences) {
+    const size_t begin = result.tokens.size();
+    vocabulary.encode(sentence.*side, result.tokens);
+    result.counts.words += count_words(sentence.*side);
+    result.counts.longest =
+        std::max(result.counts.longest, static_cast<int64_t>(result.tokens.size() - begin));
+    if (with_ends) result.tokens.push_back(kEnd);
+    result.begins.push_back(result.tokens.size());
+  }
+  result.counts.tokens = std::ssize(result.tokens);
+  result.counts.unknown = std::count(result.tokens.begin(), result.tokens.end(), kUnknown);
+  return result;
+}
+
+void write_or_remove(const std::filesystem::path& file, std::string_view bytes, bool is_there) {
+  std::error_code ignored;
+  if (is_there) {
+    write_file_atomic(file, bytes);
+  } else {
+    std::filesystem::remove(file, ignored);
+  }
+}
+
+SideCounts write_side(const std::filesystem::path& folder, const std::string& name,
+                      const std::vector<Sentence>& sentences, Side side, bool has_lines,
+                      const Vocabulary& vocabulary) {
+  const bool is_there = !sentences.empty();
+  const Encoded result = encoded(sentences, side, /*with_ends=*/false, vocabulary);
+  write_or_remove(folder / (name + ".bin"), bytes_of(result.tokens), is_there);
+  write_or_remove(folder / (name + ".idx"), bytes_of(result.begins), is_there);
+  if (has_lines) {
+    std::string lines;
+    for (const Sentence& sentence : sentences) lines += sentence.*side + '\n';
+    write_or_remove(folder / (name + ".txt"), lines, is_there);
+  }
+  return result.counts;
+}
+
+}  // namespace
+
+void open_token_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::path manifest = folder / kManifestName;
+  if (std::filesystem::exists(folder, error)) {
+    if (!std::filesystem::is_directory(folder, error))
+      throw ConfigError(fmt::format("{} is a file: expected a folder to write", folder.string()));
+    const bool is_empty = std::filesystem::is_empty(folder, error);
+    if (!error && !is_empty && !std::filesystem::exists(manifest, error))
+      throw ConfigError(fmt::format("{} holds other files (no {}): name a new folder",
+                                    folder.string(), kManifestName));
+    std::filesystem::remove(manifest, error);
+  } else {
+    std::filesystem::create_directories(folder, error);
+  }
+  if (error)
+    throw ConfigError(fmt::format("{} cannot be written: {}", folder.string(), error.message()));
+}
+
+std::array<PartCounts, kParts> write_tokens(const Corpus& corpus, Task task,
+                                            const Vocabulary& vocabulary,
+                                            const std::filesystem::path& folder) {
+  write_file_atomic(folder / kVocabularyName, vocabulary.model());
+  std::array<PartCounts, kParts> counts;
+  for (size_t p = 0; p < kParts; ++p) {
+    const std::vector<Sentence>& sentences = corpus.parts[p];
+    const std::string name(kPartNames[p]);
+    counts[p].sentences = std::ssize(sentences);
+    if (task == Task::Text) {
+      const Encoded row = encoded(sentences, &Sentence::source, /*with_ends=*/true, vocabulary);
+      write_or_remove(folder / (name + ".bin"), bytes_of(row.tokens), !sentences.empty());
+      counts[p].source = row.counts;
+      continue;
+    }
+    const bool is_scored = p != index_of(Part::Train);
+    counts[p].source =
+        write_side(folder, name + ".source", sentences, &Sentence::source, is_scored, vocabulary);
+    counts[p].target =
+        write_side(folder, name + ".target", sentences, &Sentence::target, is_scored, vocabulary);
+  }
+  return counts;
+}
+
+void write_manifest(const Json& manifest, const std::filesystem::path& folder) {
+  write_file_atomic(folder / kManifestName, to_text(manifest));
+}
+
+}  // namespace penstock::text

@@ -1,0 +1,55 @@
+// The folder that texts become for the trainer: tokens of each part, the vocabulary, and a manifest
+// that says where they came from. docs/formats.md has it file by file.
+//
+//   const auto counts = write_tokens(corpus, Task::Translation, vocabulary, "wmt");
+//   write_manifest(manifest, "wmt");   // last: a folder without it is not finished
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "penstock/text/corpus.h"
+#include "penstock/text/vocabulary.h"
+#include "penstock/util/files/json.h"
+
+namespace penstock::text {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kVocabularyName = "vocabulary.model";
+
+/// Of one side of a part. Tokens of a text include an end for each sentence.
+struct SideCounts {
+  int64_t words = 0;
+  int64_t tokens = 0;
+  int64_t unknown = 0;  ///< tokens that stand for what has no piece
+  int64_t longest = 0;  ///< tokens of the longest sentence, without its end
+
+  bool operator==(const SideCounts&) const = default;
+};
+
+struct PartCounts {
+  int64_t sentences = 0;
+  SideCounts source;
+  SideCounts target;  ///< of a translation
+
+  bool operator==(const PartCounts&) const = default;
+};
+
+/// Makes the folder where it is missing, and removes the manifest of an older one. Throws
+/// ConfigError: it cannot be made, or holds files but no manifest of a token folder.
+void open_token_folder(const std::filesystem::path& folder);
+
+/// Writes vocabulary.model and the files of every part that has sentences, and removes those of a
+/// part that has none. By Part. Throws ConfigError or RuntimeError where a file cannot be written.
+std::array<PartCounts, kParts> write_tokens(const Corpus& corpus, Task task,
+                                            const Vocabulary& vocabulary,
+                                            const std::filesystem::path& folder);
+
+/// Throws as write_tokens.
+void write_manifest(const Json& manifest, const std::filesystem::path& folder);
+
+}  // namespace penstock::text
