@@ -262,8 +262,8 @@ std::string metric_text(const Outcome& outcome) {
   const train::Evaluation& last = r.evaluations.back();
   const train::Evaluation& best = r.evaluations[*r.best];
   std::string text;
-  if (metric == train::Metric::Perplexity)
-    text += fmt::format("  perplexity     {}\n", metric_value(metric, last.of(metric)));
+  if (metric == train::Metric::Perplexity || metric == train::Metric::Bleu)
+    text += fmt::format("  {:<14} {}\n", to_string(metric), metric_value(metric, last.of(metric)));
   if (best.step != last.step)
     text += fmt::format("  best {:<9} {} after step {}\n", to_string(metric),
                         metric_value(metric, best.of(metric)), best.step);

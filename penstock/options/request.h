@@ -55,6 +55,8 @@ struct DataRequest {
   std::optional<int64_t> eval_every;    ///< steps; nothing: after each epoch alone
   std::optional<train::Metric> metric;  ///< nothing: the loss
   std::optional<double> target;         ///< of the metric, where the run ends; nothing: nowhere
+  int64_t beam = 1;                     ///< of the metric bleu
+  double length_penalty = 0.6;          ///< as beam
 };
 inline constexpr const char* kUsualData = "fashion-mnist";
 /// Data whose classes are easy to tell apart: the usual rate makes models without normalisation

@@ -29,6 +29,8 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.eval_every = request.data.eval_every.value_or(0);
   options.metric = request.data.metric;
   options.target = request.data.target;
+  options.beam = request.data.beam;
+  options.length_penalty = request.data.length_penalty;
   options.checkpoint = run.checkpoint;
   options.resume = run.resume;
   return options;

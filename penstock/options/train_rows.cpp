@@ -12,6 +12,7 @@ namespace {
 using R = TrainRequest;
 
 constexpr int64_t kMostSamples = 1'000'000'000;
+constexpr int64_t kMostBeam = 1000;
 
 Named bad_samples(DataRequest& data) {
   return {[&data](const std::string& name) {
@@ -48,6 +49,13 @@ Named tls(RunRequest& run) {
 Named metric(DataRequest& data) {
   return named_or_none(data.metric, train::parse_metric,
                        [](train::Metric value) { return to_string(value); });
+}
+
+std::string without_bleu(const RunFacts& facts) {
+  const std::optional<train::Metric> metric = facts.request.data.metric;
+  return metric == train::Metric::Bleu
+             ? ""
+             : fmt::format("--metric is {}, expected bleu", metric ? to_string(*metric) : "loss");
 }
 
 std::string without_job(const RunFacts& facts) {
@@ -131,7 +139,18 @@ std::vector<Row> data_rows() {
         .slot = at<&R::data, &DataRequest::target>,
         .help = "End with the first evaluation whose metric is at least as good, and report the "
                 "time to it",
-        .excludes = {"--no-eval"}}});
+        .excludes = {"--no-eval"}},
+       {.name = "--beam",
+        .slot = at<&R::data, &DataRequest::beam>,
+        .help = "Metric bleu: beginnings of a sentence that are followed while it is written; 1: "
+                "always the likeliest token",
+        .least = 1,
+        .most = kMostBeam,
+        .idle = without_bleu},
+       {.name = "--length-penalty",
+        .slot = at<&R::data, &DataRequest::length_penalty>,
+        .help = "Metric bleu: how much longer sentences are preferred; 0: not at all",
+        .idle = without_bleu}});
 }
 
 std::vector<Row> run_rows() {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "penstock/model/optimizer.h"
 #include "penstock/plan/gradient_sync.h"
@@ -72,7 +73,7 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
 }
 
 /// Whether the metric can be had of the model's loss.
-void check_metric(const model::Model& model, const TrainOptions& options) {
+void check_metric(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   const model::LossSpec loss = model::loss_for(model, options.loss);
   if (options.metric == Metric::Accuracy && !model::counts_correct(model, loss)) {
     throw ConfigError(fmt::format(
@@ -83,6 +84,13 @@ void check_metric(const model::Model& model, const TrainOptions& options) {
       loss.name != "model") {
     throw ConfigError(
         fmt::format("the metric perplexity needs the loss cross-entropy, found {}", loss.name));
+  }
+  if (options.metric != Metric::Bleu) return;
+  if (data.translation == nullptr || loss.name != "cross-entropy") {
+    throw ConfigError(fmt::format(
+        "the metric bleu needs pairs of sentences with their vocabulary, and a model that makes "
+        "logits; the data set is '{}', the loss {}",
+        data.train->name(), loss.name));
   }
 }
 
@@ -104,6 +112,11 @@ void validate(const TrainOptions& options) {
   constexpr int64_t kMostGroups = 1'000'000;
   constexpr int64_t kMostStaleness = 1'000'000'000;
   check_range("the number of steps between evaluations (0: a whole epoch)", options.eval_every, 0);
+  constexpr int64_t kMostBeam = 1000;
+  check_range("the width of the beam", options.beam, 1, kMostBeam);
+  if (!std::isfinite(options.length_penalty))
+    throw ConfigError(
+        fmt::format("the length penalty must be finite, found {}", options.length_penalty));
   check_range("the number of gradient groups (0: as few as the replicas allow)",
               options.gradient_groups, 0, kMostGroups);
   check_range("the staleness", options.staleness, 0, kMostStaleness);
@@ -124,7 +137,7 @@ void check_trainable(const model::Model& model, const DataSplit& data,
                      const TrainOptions& options) {
   validate(options);
   check_data(model, data, options.loss);
-  check_metric(model, options);
+  check_metric(model, data, options);
   if (mini_batches_per_epoch(data.train->size(), options) == 0) {
     throw ConfigError(fmt::format(
         "an epoch has no step: the {} training samples do not fill one of {} samples, and what "

@@ -4,128 +4,162 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <utility>
 
+#include "penstock/train/beams.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/training_schedule.h"
-#include "penstock/util/check.h"
 #include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
 
 namespace {
 
-/// The samples that have not ended, with what is written so far. A micro-batch's targets are the
-/// numbers of its samples.
-class UnfinishedBatches : public runtime::BatchSource {
+/// A beginning that is followed: the place of its sample, and which of the sample's beam it is.
+struct Row {
+  int64_t sample = 0;
+  size_t place = 0;
+};
+
+/// The beginnings that have not ended. A micro-batch's targets are the numbers of its rows.
+class OpenRows : public runtime::BatchSource {
  public:
-  UnfinishedBatches(const Dataset& data, const std::vector<int64_t>& open,
-                    const std::vector<Tokens>& written, int64_t batch)
-      : data_(data),
-        open_(open),
-        written_(written),
-        cut_(static_cast<int64_t>(open.size()), std::min<int64_t>(batch, std::ssize(open)), 1) {}
+  OpenRows(const Dataset& data, const std::vector<Beam>& beams, int64_t batch)
+      : data_(data), beams_(beams), rows_(rows_of(beams)), cut_(cut_of(std::ssize(rows_), batch)) {}
+
+  const std::vector<Row>& rows() const { return rows_; }
+  int64_t num_micro_batches() const { return cut_.num_micro_batches(); }
 
   model::Tensors inputs(MicroBatchId b) const override {
-    const std::vector<int64_t> samples = samples_of(b);
+    const BatchCut::Range range = cut_.range(b);
+    std::vector<int64_t> samples;
     std::vector<Tokens> so_far;
-    for (const int64_t sample : samples) so_far.push_back(written_[static_cast<size_t>(sample)]);
+    for (int64_t r = range.begin; r < range.end; ++r) {
+      const Row& row = rows_[static_cast<size_t>(r)];
+      samples.push_back(row.sample);
+      so_far.push_back(beams_[static_cast<size_t>(row.sample)].open()[row.place].tokens);
+    }
     return data_.inputs_with_targets(samples, so_far);
   }
-  at::Tensor targets(MicroBatchId b) const override { return at::tensor(samples_of(b)); }
+  at::Tensor targets(MicroBatchId b) const override {
+    const BatchCut::Range range = cut_.range(b);
+    return at::arange(range.begin, range.end, at::kLong);
+  }
   int64_t samples(MicroBatchId b) const override { return cut_.range(b).end - cut_.range(b).begin; }
   int64_t mini_batch_samples(MiniBatchId t) const override { return cut_.mini_batch_samples(t); }
   uint64_t seed(MicroBatchId) const override { return 0; }
-  int64_t num_micro_batches() const { return cut_.num_micro_batches(); }
 
  private:
-  std::vector<int64_t> samples_of(MicroBatchId b) const {
-    const BatchCut::Range range = cut_.range(b);
-    return {open_.begin() + range.begin, open_.begin() + range.end};
+  static std::vector<Row> rows_of(const std::vector<Beam>& beams) {
+    std::vector<Row> rows;
+    for (size_t sample = 0; sample < beams.size(); ++sample) {
+      for (size_t place = 0; place < beams[sample].open().size(); ++place)
+        rows.push_back({static_cast<int64_t>(sample), place});
+    }
+    return rows;
+  }
+  static BatchCut cut_of(int64_t rows, int64_t batch) {
+    return {rows, std::clamp<int64_t>(rows, 1, batch), 1};
   }
 
   const Dataset& data_;
-  const std::vector<int64_t>& open_;
-  const std::vector<Tokens>& written_;
+  const std::vector<Beam>& beams_;
+  std::vector<Row> rows_;
   BatchCut cut_;
 };
 
-/// The next tokens of samples, as workers find them.
+/// The likeliest next tokens of rows, as workers find them.
 class NextTokens {
  public:
-  explicit NextTokens(int64_t place) : place_(place) {}
+  NextTokens(int64_t place, int64_t width) : place_(place), width_(width) {}
 
-  /// A loss that keeps the likeliest tokens; its targets are the numbers of the samples.
-  model::LossResult add(const at::Tensor& logits, const at::Tensor& samples) {
-    const at::Tensor best = logits.select(1, place_).argmax(-1).to(at::kCPU).contiguous();
-    const std::lock_guard lock(mutex_);
-    for (int64_t i = 0; i < samples.numel(); ++i) {
-      found_.push_back(samples.data_ptr<int64_t>()[i]);
-      found_.push_back(best.data_ptr<int64_t>()[i]);
+  /// A loss that keeps the likeliest tokens; its targets are the numbers of the rows.
+  model::LossResult add(const at::Tensor& logits, const at::Tensor& rows) {
+    const at::Tensor here = at::log_softmax(logits.select(1, place_), -1, at::kFloat);
+    const auto [likelihoods, tokens] = here.topk(std::min(width_, here.size(-1)), -1);
+    const at::Tensor likelihood = likelihoods.to(at::kCPU, at::kDouble).contiguous();
+    const at::Tensor token = tokens.to(at::kCPU).contiguous();
+    const MutexLock lock(mutex_);
+    for (int64_t r = 0; r < rows.numel(); ++r) {
+      for (int64_t k = 0; k < token.size(1); ++k) {
+        found_.push_back({rows.data_ptr<int64_t>()[r],
+                          token.data_ptr<int64_t>()[r * token.size(1) + k],
+                          likelihood.data_ptr<double>()[r * token.size(1) + k]});
+      }
     }
     model::LossResult result;
-    result.targets = samples.numel();
+    result.targets = rows.numel();
     return result;
   }
 
-  /// Of all ranks: sample, token, sample, token, ...
-  std::vector<int64_t> of_all(const runtime::Ranks& ranks) const {
-    const std::vector<int64_t> own = found();
-    if (ranks.world == nullptr) return own;
-    const auto texts = runtime::together(ranks, [&own]() -> std::string {
-      return {reinterpret_cast<const char*>(own.data()), own.size() * sizeof(int64_t)};
-    });
-    std::vector<int64_t> all;
+  /// Of all ranks, by row.
+  std::vector<std::vector<Continuation>> of_all(const runtime::Ranks& ranks, size_t rows) const {
+    const std::vector<Found> own = found();
+    std::vector<std::string> texts = {
+        {reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Found)}};
+    if (ranks.world != nullptr)
+      texts = runtime::together(ranks, [&texts] { return texts.front(); });
+    std::vector<std::vector<Continuation>> all(rows);
     for (const std::string& text : texts) {
-      const size_t first = all.size();
-      all.resize(first + text.size() / sizeof(int64_t));
-      std::memcpy(all.data() + first, text.data(), text.size());
+      for (size_t i = 0; i + sizeof(Found) <= text.size(); i += sizeof(Found)) {
+        Found one;
+        std::memcpy(&one, text.data() + i, sizeof one);
+        all.at(static_cast<size_t>(one.row)).push_back({one.token, one.likelihood});
+      }
     }
     return all;
   }
 
  private:
-  std::vector<int64_t> found() const {
-    const std::lock_guard lock(mutex_);
+  struct Found {
+    int64_t row = 0;
+    int64_t token = 0;
+    double likelihood = 0;
+  };
+
+  std::vector<Found> found() const {
+    const MutexLock lock(mutex_);
     return found_;
   }
 
   int64_t place_;
+  int64_t width_;
   mutable Mutex mutex_;
-  std::vector<int64_t> found_ GUARDED_BY(mutex_);
+  std::vector<Found> found_ GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-std::optional<std::vector<Tokens>> decode_greedily(runtime::Pipeline& pipeline,
-                                                   const plan::Plan& plan, const Dataset& data,
-                                                   const DecodeOptions& options) {
-  std::vector<Tokens> written(static_cast<size_t>(data.size()));
-  std::vector<int64_t> open(written.size());
-  std::iota(open.begin(), open.end(), int64_t{0});
-  for (int64_t place = 0; place < options.most_tokens && !open.empty(); ++place) {
-    const UnfinishedBatches batches(data, open, written, options.batch);
+std::optional<std::vector<Tokens>> decode(runtime::Pipeline& pipeline, const plan::Plan& plan,
+                                          const Dataset& data, const DecodeOptions& options) {
+  std::vector<Beam> beams(static_cast<size_t>(data.size()),
+                          Beam(options.beam, options.length_penalty));
+  for (int64_t place = 0; place < options.most_tokens; ++place) {
+    const OpenRows batches(data, beams, options.batch);
+    const std::vector<Row>& rows = batches.rows();
+    if (rows.empty()) break;
     const schedule::Schedule schedule =
         evaluation_schedule(plan, pipeline.links(), batches.num_micro_batches());
-    NextTokens next(place);
+    NextTokens next(place, options.beam);
     runtime::RunOptions run_options = options.run_options(schedule);
     run_options.max_timeline_events = 0;
-    run_options.loss = [&next](const at::Tensor& logits, const at::Tensor& samples,
-                               const model::MiniBatchSize&) { return next.add(logits, samples); };
+    run_options.loss = [&next](const at::Tensor& logits, const at::Tensor& targets,
+                               const model::MiniBatchSize&) { return next.add(logits, targets); };
     const runtime::RunResult run = pipeline.run(schedule, batches, run_options);
     if (std::ssize(run.mini_batches) < batches.num_micro_batches()) return std::nullopt;
-    const std::vector<int64_t> tokens = next.of_all(options.ranks);
-    PENSTOCK_CHECK(tokens.size() == 2 * open.size(), tokens.size(), open.size());
-    open.clear();
-    for (size_t i = 0; i < tokens.size(); i += 2) {
-      if (tokens[i + 1] == options.end) continue;
-      written[static_cast<size_t>(tokens[i])].push_back(tokens[i + 1]);
-      open.push_back(tokens[i]);
+    auto found = next.of_all(options.ranks, rows.size());
+    for (size_t r = 0; r < rows.size();) {
+      const size_t first = r;
+      while (r < rows.size() && rows[r].sample == rows[first].sample) ++r;
+      beams[static_cast<size_t>(rows[first].sample)].follow(
+          {found.begin() + static_cast<std::ptrdiff_t>(first),
+           found.begin() + static_cast<std::ptrdiff_t>(r)},
+          options.end);
     }
-    std::sort(open.begin(), open.end());
   }
+  std::vector<Tokens> written;
+  for (const Beam& beam : beams) written.push_back(beam.best());
   return written;
 }
 

@@ -1,7 +1,7 @@
 // Sentences that a model with a source and a target writes by itself, one token after another,
-// through the pipeline.
+// through the pipeline: greedily, or by beam search.
 //
-//   const auto written = decode_greedily(pipeline, plan, *data.test, {.end = 3, .batch = 32});
+//   const auto written = decode(pipeline, plan, *data.test, {.end = 3, .beam = 5, .batch = 32});
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,11 @@ namespace penstock::train {
 struct DecodeOptions {
   int64_t end = 3;           ///< the token that ends a sentence
   int64_t most_tokens = 64;  ///< of a sentence, without its end
-  int64_t batch = 32;        ///< samples per micro-batch
+  int64_t beam = 1;          ///< beginnings of a sentence that are followed; 1: greedily
+  /// Sentences are compared by log-likelihood / ((5 + tokens) / 6)^this (Wu et al.
+  /// 2016, equation 14, without its coverage penalty).
+  double length_penalty = 0.6;
+  int64_t batch = 32;  ///< beginnings per micro-batch
   runtime::Ranks ranks = {};
   /// For a schedule: what the run needs beside its loss.
   std::function<runtime::RunOptions(const schedule::Schedule&)> run_options = {};
@@ -27,12 +31,11 @@ struct DecodeOptions {
 
 using Tokens = std::vector<int64_t>;
 
-/// Of every sample of `data` (pairs of sentences), the tokens that the model finds likeliest, each
-/// behind those before it, without the end. The model makes logits [batch, places, tokens], and
-/// those of a place depend on no later place of the target. Every token is a forward pass over the
-/// sentences that have not ended. Nothing: the run was stopped. Collective; the same on every rank.
-std::optional<std::vector<Tokens>> decode_greedily(runtime::Pipeline& pipeline,
-                                                   const plan::Plan& plan, const Dataset& data,
-                                                   const DecodeOptions& options);
+/// Of every sample of `data` (pairs of sentences), the likeliest tokens that were found, without
+/// the end. The model makes logits [batch, places, tokens], and those of a place depend on no later
+/// place of the target. Every place is a forward pass over all that have not ended. Nothing: the
+/// run was stopped. Collective; the same on every rank.
+std::optional<std::vector<Tokens>> decode(runtime::Pipeline& pipeline, const plan::Plan& plan,
+                                          const Dataset& data, const DecodeOptions& options);
 
 }  // namespace penstock::train

@@ -31,14 +31,14 @@ class Adds : public model::Layer {
   }
 };
 
-/// Logits [batch, places, tokens] that are largest at the number of each place.
+/// Logits [batch, places, tokens] that are far larger at the number of each place.
 class Points : public model::Layer {
  public:
   std::string kind() const override { return "points"; }
   model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
                          const model::ForwardContext&) const override {
     const at::Tensor next = inputs[0].to(at::kLong).remainder(kTokens);
-    return {at::one_hot(next, kTokens).to(at::kFloat)};
+    return {at::one_hot(next, kTokens).to(at::kFloat) * 40};
   }
 };
 
@@ -108,16 +108,20 @@ TEST(Decode, EveryPlanWritesWhatTheModelFindsLikeliest) {
     const plan::Plan plan = plan_of(stages, replicas);
     runtime::Pipeline pipeline(model, plan::stage_of_layer(plan, model.graph()), plan.replicas(),
                                *optimizer, {});
-    const auto written =
-        decode_greedily(pipeline, plan, data,
-                        {.end = kSpecial.end,
-                         .most_tokens = kPlaces,
-                         .batch = 2,
-                         .run_options = [](const schedule::Schedule& schedule) {
-                           return runtime::RunOptions{.credits = check_schedule(schedule)};
-                         }});
-    ASSERT_TRUE(written.has_value());
-    EXPECT_EQ(*written, wanted) << stages << " stages, " << replicas << " replicas";
+    for (const int64_t beam : {1, 3}) {
+      const auto written = decode(pipeline, plan, data,
+                                  {.end = kSpecial.end,
+                                   .most_tokens = kPlaces,
+                                   .beam = beam,
+                                   .batch = 2,
+                                   .run_options = [](const schedule::Schedule& schedule) {
+                                     runtime::RunOptions run;
+                                     run.credits = check_schedule(schedule);
+                                     return run;
+                                   }});
+      ASSERT_TRUE(written.has_value());
+      EXPECT_EQ(*written, wanted) << stages << " stages, " << replicas << " replicas, " << beam;
+    }
   }
 }
 

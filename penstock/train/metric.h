@@ -21,7 +21,7 @@
 namespace penstock::train {
 
 /// In the order of kMetrics.
-enum class Metric : uint8_t { Loss, Accuracy, Perplexity };
+enum class Metric : uint8_t { Loss, Accuracy, Perplexity, Bleu };
 
 struct MetricRow {
   Metric metric = Metric::Loss;
@@ -31,7 +31,7 @@ struct MetricRow {
   std::string_view help;
 };
 
-inline constexpr std::array<MetricRow, 3> kMetrics = {
+inline constexpr std::array<MetricRow, 4> kMetrics = {
     {{.metric = Metric::Loss, .name = "loss", .help = "the mean over the test set's targets"},
      {.metric = Metric::Accuracy,
       .name = "accuracy",
@@ -40,7 +40,12 @@ inline constexpr std::array<MetricRow, 3> kMetrics = {
       .help = "the share of targets that the largest output names, from 0 to 1"},
      {.metric = Metric::Perplexity,
       .name = "perplexity",
-      .help = "e to the mean cross-entropy of a token"}}};
+      .help = "e to the mean cross-entropy of a token"},
+     {.metric = Metric::Bleu,
+      .name = "bleu",
+      .rises = true,
+      .help =
+          "of the translations that the model writes of the test set by itself, from 0 to 100"}}};
 
 constexpr const MetricRow& traits(Metric metric) { return kMetrics[static_cast<size_t>(metric)]; }
 constexpr std::string_view to_string(Metric metric) { return traits(metric).name; }
@@ -70,11 +75,12 @@ constexpr bool reaches(Metric metric, double value, double other) {
 
 /// One pass over the test set.
 struct Evaluation {
-  int64_t step = 0;                ///< optimiser steps before it, over all runs
-  int64_t samples = 0;             ///< trained with in this run
-  int64_t train_ns = 0;            ///< spent in training in this run
-  double loss = 0;                 ///< mean over the targets
-  std::optional<double> accuracy;  ///< empty: the loss knows nothing that is right
+  int64_t step = 0;                 ///< optimiser steps before it, over all runs
+  int64_t samples = 0;              ///< trained with in this run
+  int64_t train_ns = 0;             ///< spent in training in this run
+  double loss = 0;                  ///< mean over the targets
+  std::optional<double> accuracy;   ///< empty: the loss knows nothing that is right
+  std::optional<double> bleu = {};  ///< where that is the run's metric
 
   /// Not a number: it has none.
   double of(Metric metric) const {
@@ -85,6 +91,8 @@ struct Evaluation {
         return accuracy.value_or(std::numeric_limits<double>::quiet_NaN());
       case Metric::Perplexity:
         return std::exp(loss);
+      case Metric::Bleu:
+        return bleu.value_or(std::numeric_limits<double>::quiet_NaN());
     }
     return loss;
   }

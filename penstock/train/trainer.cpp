@@ -10,6 +10,7 @@
 #include "penstock/model/device/tensor_memory.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
+#include "penstock/text/metrics/bleu.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/checkpoint_writer.h"
@@ -17,6 +18,7 @@
 #include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/prefetch.h"
+#include "penstock/train/decode.h"
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/pipeline_options.h"
@@ -133,6 +135,8 @@ class Run {
   /// Nothing: there is no test set, or the run was stopped.
   std::optional<Evaluation> evaluated();
   void note(const Evaluation& evaluation);
+  /// Nothing: the run was stopped.
+  std::optional<double> bleu(int64_t batch);
   /// Begins to save, after the save before has ended.
   void save();
   void finish_saving();
@@ -532,7 +536,32 @@ std::optional<Evaluation> Run::evaluated() {
                   .loss = loss.mean(),
                   .accuracy = std::nullopt};
   if (counts_correct_) made.accuracy = accuracy(correct, loss.targets);
+  if (options_.metric == Metric::Bleu) {
+    made.bleu = bleu(batch);
+    result_.interrupted = !made.bleu;
+    if (result_.interrupted) return std::nullopt;
+  }
   return made;
+}
+
+std::optional<double> Run::bleu(int64_t batch) {
+  const auto written = decode(
+      pipeline_, options_.plan, *data_.test,
+      {.end = data_.translation->end,
+       .most_tokens = data_.test->sample().targets.shape.front(),
+       .beam = options_.beam,
+       .length_penalty = options_.length_penalty,
+       .batch = batch,
+       .ranks = ranks(),
+       .run_options = [this](const Schedule& schedule) { return run_options_of(schedule); }});
+  if (!written) return std::nullopt;
+  std::vector<std::string> texts;
+  for (const Tokens& tokens : *written) texts.push_back(data_.translation->text(tokens));
+  const std::vector<std::string>& references = data_.translation->references;
+  return text::corpus_bleu(
+             texts,
+             {{references.begin(), references.begin() + static_cast<std::ptrdiff_t>(texts.size())}})
+      .bleu;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "penstock/train/data/class_order.h"
 #include "penstock/train/data/left_out.h"
 #include "penstock/train/data/sample_spec.h"
+#include "penstock/train/data/translation.h"
 
 namespace penstock::train {
 
@@ -49,6 +50,7 @@ struct DataSplit {
   std::vector<std::string> classes = {};  ///< the names of 0, 1, ...; empty: they have none
   /// Of the user's own data: how many samples, of which classes, what was left out and why; a line.
   std::string summary = {};
+  std::shared_ptr<const Translation> translation = {};  ///< null: it is none
   int64_t tensor_bytes = 0;  ///< of both, where tensors are counted (model::tensor_memory())
 };
 
@@ -60,6 +62,7 @@ struct DataParts {
   std::vector<std::string> classes = {};     ///< as DataSplit::classes
   std::string test_from = {};                ///< where `test` lies: "val/"
   LeftOut left_out = {};
+  std::shared_ptr<const Translation> translation = {};  ///< as DataSplit::translation
 };
 
 struct DataSpec {

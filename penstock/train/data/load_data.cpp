@@ -151,6 +151,7 @@ DataSplit load_own(const DataFormat& format, const DataSpec& spec,
   split.train = first_of(split.train, spec.train_samples, "training");
   split.test = first_of(split.test, spec.test_samples, "test");
   split.classes = found.classes;
+  split.translation = found.translation;
   split.summary = summary_of(
       spec, found, found.test ? found.test_from : fmt::format("a share of {}", spec.test_share),
       split);

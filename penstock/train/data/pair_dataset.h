@@ -53,6 +53,8 @@ class PairDataset final : public Dataset {
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
   int64_t count_targets(const std::vector<int64_t>& indices) const override;
   const LeftOut& left_out() const { return left_out_; }
+  /// The numbers of the samples' sentences, ascending.
+  const std::vector<int64_t>& sentences() const { return fitting_; }
 
  private:
   enum class Role : uint8_t { Source, Target, Labels, SourceMask, TargetMask };

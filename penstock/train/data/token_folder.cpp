@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <utility>
 
+#include "penstock/text/token_folder.h"
 #include "penstock/train/data/data_formats.h"
 #include "penstock/train/data/token_files.h"
 #include "penstock/util/error.h"
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int64_t kMostManifestBytes = 1 << 24;
 constexpr int64_t kMostVocabulary = 1 << 24;
+constexpr int64_t kMostTextBytes = int64_t{1} << 30;
 
 TokenTask task_of(const JsonReader& task) {
   const std::string text = task.text();
@@ -57,6 +60,37 @@ Sentences read_sentences(const TokenFolder& folder, std::string_view part, std::
   return sentences;
 }
 
+/// The texts of these sentences of the test part, a line each.
+std::vector<std::string> read_references(const TokenFolder& folder,
+                                         const std::vector<int64_t>& sentences) {
+  const std::string file = (folder.path / "test.target.txt").string();
+  std::vector<std::string> lines;
+  std::istringstream text(read_file(file, kMostTextBytes));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  std::vector<std::string> references;
+  for (const int64_t sentence : sentences) {
+    if (sentence >= std::ssize(lines)) {
+      throw ParseError(file, 0,
+                       fmt::format("expected a line for each pair, found {} lines", lines.size()));
+    }
+    references.push_back(std::move(lines[static_cast<size_t>(sentence)]));
+  }
+  return references;
+}
+
+std::shared_ptr<const Translation> translation_of(const TokenFolder& folder,
+                                                  const PairDataset& test) {
+  const auto words = std::make_shared<const text::Vocabulary>(folder.read_vocabulary());
+  Translation translation{.end = folder.special.end,
+                          .references = read_references(folder, test.sentences()),
+                          .text = {}};
+  translation.text = [words](const std::vector<int64_t>& tokens) {
+    const std::vector<uint16_t> narrow(tokens.begin(), tokens.end());
+    return words->decode(narrow);
+  };
+  return std::make_shared<const Translation>(std::move(translation));
+}
+
 void check_vocabulary(const TokenFolder& folder, const SampleSpec& sample) {
   for (const model::InputSpec& input : sample.inputs) {
     if (input.values == 0 || input.values >= folder.vocabulary) continue;
@@ -80,12 +114,22 @@ TokenFolder::TokenFolder(std::filesystem::path folder) : path(std::move(folder))
   special = {.pad = words.at("pad").integer(0, vocabulary - 1),
              .begin = words.at("begin").integer(0, vocabulary - 1),
              .end = words.at("end").integer(0, vocabulary - 1)};
+  kind = text::parse_vocabulary_kind(words.text_or("type", "bpe"));
+}
+
+text::Vocabulary TokenFolder::read_vocabulary() const {
+  const std::string file = (path / text::kVocabularyName).string();
+  return text::Vocabulary::parse(read_file(file, kMostTextBytes), kind, file);
 }
 
 DataParts read_token_folder(const DataSpec& spec, const std::string& name) {
   const TokenFolder folder(name);
   check_vocabulary(folder, spec.sample);
   DataParts found{.in_order = true, .test_from = "test"};
+  const auto has = [&](const std::string& file) {
+    std::error_code ignored;
+    return std::filesystem::exists(folder.path / file, ignored);
+  };
   const auto text = [&](const char* part) {
     const std::string file = (folder.path / part).string() + ".bin";
     return language_data(spec, file, read_tokens(file));
@@ -99,10 +143,14 @@ DataParts read_token_folder(const DataSpec& spec, const std::string& name) {
   };
   if (folder.task == TokenTask::Text) {
     found.train = text("train");
-    found.test = text("test");
+    if (has("test.bin")) found.test = text("test");
   } else {
     found.train = pairs("train");
-    found.test = pairs("test");
+    if (has("test.source.bin")) {
+      const auto test = pairs("test");
+      found.translation = translation_of(folder, *test);
+      found.test = test;
+    }
   }
   return found;
 }

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <string>
 
+#include "penstock/text/vocabulary.h"
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/data/pair_dataset.h"
 
@@ -26,11 +27,15 @@ struct TokenFolder {
   TokenTask task = TokenTask::Text;
   int64_t vocabulary = 0;  ///< tokens are below it
   SpecialTokens special = {};
+  text::VocabularyKind kind = text::VocabularyKind::Bpe;
+
+  /// Reads vocabulary.model. Throws as the constructor.
+  text::Vocabulary read_vocabulary() const;
 };
 
-/// Its parts `train` and `test`, as samples of the model: windows of a text (TokenDataset), pairs
-/// of sentences (PairDataset). Throws ConfigError when the model knows fewer tokens than the
-/// vocabulary has.
+/// Its parts `train` and `test`, if it has one, as samples of the model: windows of a text
+/// (TokenDataset), pairs of sentences (PairDataset). Throws ConfigError when the model knows fewer
+/// tokens than the vocabulary has.
 DataParts read_token_folder(const DataSpec& spec, const std::string& folder);
 
 }  // namespace penstock::train

@@ -60,6 +60,13 @@ class TokenFolders : public testing::Test {
     write_sentences("train.target", {{11}, {12, 13, 14}, {15}, {16}});
     write_sentences("test.source", {{6, 5}});
     write_sentences("test.target", {{12}});
+    write("vocabulary.model", words().model());
+    write("test.target.txt", "haus\n");
+  }
+  static const text::Vocabulary& words() {
+    static const std::vector<std::string_view> lines = {"haus und hof", "und haus", "hof haus"};
+    static const text::Vocabulary vocabulary = text::Vocabulary::train(lines, {.size = 20});
+    return vocabulary;
   }
   DataSplit load(const SampleSpec& sample) const {
     return load_data({.name = folder_.path().string(), .sample = sample});
@@ -89,6 +96,19 @@ TEST_F(TokenFolders, PairsHaveTheirEndsAndAreFilledUp) {
       at::tensor({11, 3, -100, -100, 16, 3, -100, -100, 12, 13, 14, 3}, at::kLong).view({3, 4})));
   EXPECT_EQ(data.train->count_targets({0, 2, 1}), 8);
   EXPECT_EQ(data.test->size(), 1);
+  ASSERT_NE(data.translation, nullptr);
+  EXPECT_EQ(data.translation->references, std::vector<std::string>{"haus"});
+  std::vector<uint16_t> tokens;
+  words().encode("hof und haus", tokens);
+  EXPECT_EQ(data.translation->text({tokens.begin(), tokens.end()}), "hof und haus");
+}
+
+TEST_F(TokenFolders, WithoutATestPartAShareIsTheTest) {
+  write("manifest.json", manifest("text"));
+  write("train.bin", numbers_as_bytes(std::vector<uint16_t>(41, 5)));
+  const DataSplit data = load(translation({token_input("ids", 2)}, 2));
+  EXPECT_EQ(data.train->size(), 18);
+  EXPECT_EQ(data.test->size(), 2);
 }
 
 TEST_F(TokenFolders, MasksSayWhereTokensAreOfTheInputBeforeThem) {
@@ -147,6 +167,8 @@ TEST_F(TokenFolders, DamagedFilesAreRefused) {
        "expected offsets from 0 to the 7 tokens, found 0 to 8"},
       {"train.source.idx", numbers_as_bytes(std::vector<uint64_t>{0, 2, 3, 7}),
        "found 3 sources and 4 targets"},
+      {"vocabulary.model", "no model", "vocabulary.model"},
+      {"test.target.txt", "", "expected a line for each pair, found 0 lines"},
       {"train.target.bin", "abc", "expected tokens of 2 bytes each"},
       {"train.target.bin", numbers_as_bytes(std::vector<uint16_t>{11, 12, 13, 14, 15, 20}),
        "the token 20 does not exist"}};

@@ -38,6 +38,7 @@ void ConsoleObserver::on_evaluation(const train::Evaluation& e) {
   bar_.reset();
   std::cerr << fmt::format("step {}: test loss {:.4f}", e.step, e.loss);
   if (e.accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *e.accuracy);
+  if (e.bleu) std::cerr << fmt::format(", BLEU {:.2f}", *e.bleu);
   std::cerr << std::endl;
 }
 

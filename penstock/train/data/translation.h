@@ -1,0 +1,19 @@
+// What a translation's test set has beside its tokens: texts to compare with, and how tokens become
+// text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace penstock::train {
+
+struct Translation {
+  int64_t end = 3;                      ///< the token that ends a sentence
+  std::vector<std::string> references;  ///< of the test samples, in their order
+  /// Thread-safe.
+  std::function<std::string(const std::vector<int64_t>& tokens)> text;
+};
+
+}  // namespace penstock::train
