@@ -1,4 +1,4 @@
-// Everything of the torch-free core: planning, schedules, verification, simulation. Needs no
+// Everything of the torch-free core: planning, schedules, verification, simulation, texts. Needs no
 // libtorch; torch.h adds models and training. What these two include, and nothing else, is
 // installed.
 //
@@ -30,6 +30,9 @@
 #include "penstock/schedule/timeline_difference.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
+#include "penstock/text/metrics/bleu.h"
+#include "penstock/text/metrics/perplexity.h"
+#include "penstock/text/prepare.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/units.h"
 #include "penstock/verify/verify.h"

@@ -9,6 +9,8 @@
 #include "penstock/text/sources/libreoffice_help.h"
 #include "penstock/text/sources/sword.h"
 #include "penstock/util/error.h"
+#include "penstock/util/files/files.h"
+#include "penstock/util/process/log.h"
 #include "penstock/util/text/plural.h"
 
 namespace penstock::text {
@@ -115,6 +117,14 @@ void add_notes(PreparedData& data, const VocabularySpec& spec, bool was_asked) {
   }
 }
 
+/// Says what is under way where it takes minutes.
+void say_if_long(const Corpus& corpus, std::string_view what) {
+  constexpr int64_t kMany = 200'000;
+  int64_t sentences = 0;
+  for (const std::vector<Sentence>& part : corpus.parts) sentences += std::ssize(part);
+  if (sentences >= kMany) log_info(fmt::format("{}: {}", plural(sentences, "sentence"), what));
+}
+
 Json side_json(const SideCounts& side) {
   return {{"words", side.words},
           {"tokens", side.tokens},
@@ -164,7 +174,8 @@ Json manifest_of(const DataRequest& request, const Corpus& corpus, const Vocabul
             {"unknown", kUnknown},
             {"begin", kBegin},
             {"end", kEnd},
-            {"model", kVocabularyName}}},
+            {"model", kVocabularyName},
+            {"crc32", crc32_of(vocabulary.model())}}},
           {"parts", parts},
           {"sources", sources},
           {"removed", removed_json(data.removed)},
@@ -185,8 +196,10 @@ PreparedData prepare_data(const DataRequest& request) {
   data.removed = divided.removed;
   data.recurrence = divided.recurrence;
   const VocabularySpec spec = vocabulary_spec(request, corpus);
+  say_if_long(corpus, "making a vocabulary");
   const Vocabulary vocabulary = make_vocabulary(corpus, spec);
   open_token_folder(request.output);
+  say_if_long(corpus, "writing their tokens");
   data.parts = write_tokens(corpus, request.task, vocabulary, request.output);
   data.vocabulary = vocabulary.size();
   data.notes = corpus.notes;

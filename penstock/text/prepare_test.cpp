@@ -9,6 +9,7 @@
 
 #include "penstock/text/testing_folder.h"
 #include "penstock/util/error.h"
+#include "penstock/util/files/files.h"
 
 namespace penstock::text {
 namespace {
@@ -69,6 +70,7 @@ TEST(Prepare, ATranslationComesBackFromItsFolder) {
   EXPECT_EQ(manifest["task"], "translation");
   EXPECT_EQ(manifest["vocabulary"]["size"], vocabulary.size());
   EXPECT_EQ(manifest["vocabulary"]["end"], 3);
+  EXPECT_EQ(manifest["vocabulary"]["crc32"], crc32_of(vocabulary.model()));
   EXPECT_EQ(manifest["parts"]["train"]["pairs"], 160);
   EXPECT_EQ(manifest["parts"]["test"]["source"]["words"], 120);
   EXPECT_EQ(manifest["recurs"], 0);
