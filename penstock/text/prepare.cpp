@@ -111,6 +111,9 @@ void add_notes(PreparedData& data, const VocabularySpec& spec, bool was_asked) {
   if (was_asked && data.vocabulary < spec.size)
     data.notes.push_back(fmt::format("the text gives a vocabulary of {} tokens, {} were asked for",
                                      data.vocabulary, spec.size));
+  if (spec.kind == VocabularyKind::Word && data.vocabulary == spec.size)
+    data.notes.push_back(
+        fmt::format("the text has more than {} words: the rarer ones are unknown", spec.size));
   for (size_t p = 1; p < kParts; ++p) {
     if (data.parts[p].sentences == 0)
       data.notes.push_back(fmt::format("there is no part {}", kPartNames[p]));
@@ -189,7 +192,10 @@ Json manifest_of(const DataRequest& request, const Corpus& corpus, const Vocabul
 }  // namespace
 
 PreparedData prepare_data(const DataRequest& request) {
+  // Minutes of work must not end in a complaint that was due at the start.
   const CleanRules rules = rules_of(request);
+  if (request.vocabulary) check_vocabulary_size(*request.vocabulary);
+  check_token_folder(request.output);
   PreparedData data;
   Corpus corpus = read_source(request);
   const Divided divided = clean_and_split(corpus, rules, request.shares);

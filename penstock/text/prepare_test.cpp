@@ -127,6 +127,19 @@ TEST(Prepare, ATextThatIsTooSmallForItsVocabularySaysSo) {
   EXPECT_THAT(data.notes[0], HasSubstr("5000 were asked for"));
 }
 
+TEST(Prepare, MoreWordsThanAskedForAreSaid) {
+  const TestFolder root;
+  root.write("a.txt", "one two three\ntwo three\nthree four\nfive six\n");
+  const PreparedData data = prepare_data({.paths = {root.path() / "a.txt"},
+                                          .vocabulary = 6,
+                                          .kind = VocabularyKind::Word,
+                                          .shares = {.valid = 0, .test = 0.1},
+                                          .output = root.path() / "out"});
+  EXPECT_EQ(data.vocabulary, 6);
+  EXPECT_THAT(data.notes, testing::ElementsAre(HasSubstr("more than 6 words"),
+                                               HasSubstr("there is no part valid")));
+}
+
 TEST(Prepare, FoldersOfOthersStayAsTheyAre) {
   const TestFolder root;
   write_pairs(root);

@@ -75,20 +75,22 @@ SideCounts write_side(const std::filesystem::path& folder, const std::string& na
 
 }  // namespace
 
-void open_token_folder(const std::filesystem::path& folder) {
+void check_token_folder(const std::filesystem::path& folder) {
   std::error_code error;
-  const std::filesystem::path manifest = folder / kManifestName;
-  if (std::filesystem::exists(folder, error)) {
-    if (!std::filesystem::is_directory(folder, error))
-      throw ConfigError(fmt::format("{} is a file: expected a folder to write", folder.string()));
-    const bool is_empty = std::filesystem::is_empty(folder, error);
-    if (!error && !is_empty && !std::filesystem::exists(manifest, error))
-      throw ConfigError(fmt::format("{} holds other files (no {}): name a new folder",
-                                    folder.string(), kManifestName));
-    std::filesystem::remove(manifest, error);
-  } else {
-    std::filesystem::create_directories(folder, error);
-  }
+  if (!std::filesystem::exists(folder, error)) return;
+  if (!std::filesystem::is_directory(folder, error))
+    throw ConfigError(fmt::format("{} is a file: expected a folder to write", folder.string()));
+  const bool is_empty = std::filesystem::is_empty(folder, error);
+  if (!error && !is_empty && !std::filesystem::exists(folder / kManifestName, error))
+    throw ConfigError(fmt::format("{} holds other files (no {}): name a new folder",
+                                  folder.string(), kManifestName));
+}
+
+void open_token_folder(const std::filesystem::path& folder) {
+  check_token_folder(folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) std::filesystem::remove(folder / kManifestName, error);
   if (error)
     throw ConfigError(fmt::format("{} cannot be written: {}", folder.string(), error.message()));
 }

@@ -39,8 +39,12 @@ struct PartCounts {
   bool operator==(const PartCounts&) const = default;
 };
 
+/// Throws ConfigError: a file has this name, or a folder that holds files but no manifest of a
+/// token folder. Changes nothing.
+void check_token_folder(const std::filesystem::path& folder);
+
 /// Makes the folder where it is missing, and removes the manifest of an older one. Throws
-/// ConfigError: it cannot be made, or holds files but no manifest of a token folder.
+/// ConfigError as check_token_folder, or where it cannot be made.
 void open_token_folder(const std::filesystem::path& folder);
 
 /// Writes vocabulary.model and the files of every part that has sentences, and removes those of a

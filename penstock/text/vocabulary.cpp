@@ -137,6 +137,14 @@ VocabularyKind parse_vocabulary_kind(std::string_view name) {
       fmt::format("expected one of {}, found '{}'", fmt::join(kVocabularyKinds, ", "), name));
 }
 
+void check_vocabulary_size(int64_t size) {
+  if (size < 5 || size > kMaxVocabulary)
+    throw ConfigError(
+        fmt::format("a vocabulary has from 5 to {} tokens, since tokens are 16 bits; "
+                    "found {}",
+                    kMaxVocabulary, size));
+}
+
 Vocabulary::Vocabulary(std::string model, VocabularyKind kind, std::unique_ptr<Pieces> pieces)
     : model_(std::move(model)), kind_(kind), pieces_(std::move(pieces)) {}
 Vocabulary::~Vocabulary() = default;
@@ -144,11 +152,7 @@ Vocabulary::Vocabulary(Vocabulary&&) noexcept = default;
 Vocabulary& Vocabulary::operator=(Vocabulary&&) noexcept = default;
 
 Vocabulary Vocabulary::train(std::span<const std::string_view> lines, const VocabularySpec& spec) {
-  if (spec.size < 5 || spec.size > kMaxVocabulary)
-    throw ConfigError(
-        fmt::format("a vocabulary has from 5 to {} tokens, since tokens are 16 bits; "
-                    "found {}",
-                    kMaxVocabulary, spec.size));
+  check_vocabulary_size(spec.size);
   if (std::all_of(lines.begin(), lines.end(), [](std::string_view line) { return line.empty(); }))
     throw ConfigError("no vocabulary can be made: the text is empty");
   Parts parts(lines, spec.kind);

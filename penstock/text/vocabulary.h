@@ -44,6 +44,9 @@ struct VocabularySpec {
   int64_t size = 8000;  ///< at most; a small text gives fewer
 };
 
+/// Throws ConfigError for a size outside of [5, kMaxVocabulary].
+void check_vocabulary_size(int64_t size);
+
 class Vocabulary {
  public:
   /// Blocks while SentencePiece works, in up to four threads. Of more than two million lines it

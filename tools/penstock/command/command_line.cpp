@@ -81,8 +81,16 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = plain_message(error);
   for (const CLI::App* sub : app.get_subcommands()) {
     subcommand = " " + sub->get_name();
-    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) continue;
+    // A command may have commands of its own.
+    for (; !sub->get_subcommands().empty(); subcommand += " " + sub->get_name())
+      sub = sub->get_subcommands().front();
     const std::vector<std::string> words = sub->remaining();
+    if (error.get_name() == "RequiredError" && !command_names(*sub).empty()) {
+      what = fmt::format("{}, expected one of {}",
+                         words.empty() ? "no command" : "unknown command '" + words.front() + "'",
+                         command_names(*sub));
+    }
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) continue;
     const auto option = std::find_if(words.begin(), words.end(), [](const std::string& word) {
       return word.size() > 1 && word.starts_with('-');
     });
