@@ -12,6 +12,7 @@
 #include "penstock/model/builder.h"
 #include "penstock/model/model.h"
 #include "penstock/model/profiler.h"
+#include "penstock/model/sequence_builder.h"
 #include "penstock/model/zoo.h"
 #include "penstock/penstock.h"
 #include "penstock/stream/online_loop.h"

@@ -13,6 +13,7 @@
 #include "penstock/imported/known_operators.h"
 #include "penstock/imported/operator_arguments.h"
 #include "penstock/model/device/devices.h"
+#include "penstock/model/layers/gelu.h"
 #include "penstock/model/layers/linear_product.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
@@ -285,7 +286,7 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
     return;
   }
   if (kind_ == Kind::Gelu) {
-    stack = {gelu_with_sound_gradient(stack[0].toTensor(), std::string(stack[1].toStringRef()))};
+    stack = {model::gelu(stack[0].toTensor(), std::string(stack[1].toStringRef()))};
     return;
   }
   if (kind_ == Kind::Linear) {

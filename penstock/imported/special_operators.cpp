@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <utility>
@@ -50,31 +49,6 @@ at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor
   if (unseen.defined()) shares = shares.masked_fill(unseen, 0);
   if (keep.defined()) shares = shares * keep;
   return at::matmul(shares, value);
-}
-
-namespace {
-
-class Gelu : public torch::autograd::Function<Gelu> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const std::string& approximate) {
-    context->save_for_backward({input});
-    context->saved_data["approximate"] = approximate;
-    return at::gelu(input, approximate);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const at::Tensor input = context->get_saved_variables().front();
-    return {at::gelu_backward(gradients.front().contiguous(), input.contiguous(),
-                              context->saved_data["approximate"].toStringRef()),
-            at::Tensor()};
-  }
-};
-
-}  // namespace
-
-at::Tensor gelu_with_sound_gradient(const at::Tensor& input, const std::string& approximate) {
-  return Gelu::apply(input, approximate);
 }
 
 namespace {

@@ -19,9 +19,6 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, const at::Tensor& like, double pr
 /// torch.nn.functional.scaled_dot_product_attention, written out. `keep`: the dropout's mask, or
 /// undefined.
 at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor& keep);
-/// In libtorch 1.13 the gradient of its own gelu is garbage where the gradient that comes in has
-/// other strides than the input (oneDNN writes beside it).
-at::Tensor gelu_with_sound_gradient(const at::Tensor& input, const std::string& approximate);
 /// What becomes of an operator's arguments, its results.
 using WrittenOut = std::vector<c10::IValue> (*)(const std::vector<c10::IValue>& arguments);
 /// Operators of which libtorch 1.13 has no derivative, made of others; null: none of them.

@@ -32,15 +32,25 @@ model::Shape parse_shape(const std::string& text) {
   throw ConfigError(fmt::format("--input: expected sizes such as 1x28x28, found '{}'", text));
 }
 
+model::ModelSpec spec_of(const options::ModelRequest& request) {
+  return {.name = request.name,
+          .classes = request.classes,
+          .width = request.width,
+          .depth = request.depth,
+          .kernel = request.kernel,
+          .heads = request.heads,
+          .embedding = request.embedding,
+          .dropout = request.dropout};
+}
+
 }  // namespace
 
 model::Model chosen_model(const options::ModelRequest& request) {
   if (imported::is_program_file(request.name)) {
-    if (request.classes != 0 || request.width != 0 || request.depth != 0 || request.kernel != 0 ||
-        !request.input.empty()) {
+    if (spec_of(request) != model::ModelSpec{.name = request.name} || !request.input.empty()) {
       throw ConfigError(
-          "--classes, --width, --depth, --kernel and --input are for the models that come with "
-          "penstock; a .pt2 file has its own sizes");
+          "--classes, --width, --depth, --kernel, --heads, --embedding, --dropout and --input are "
+          "for the models that come with penstock; a .pt2 file has its own sizes");
     }
     return imported::import_model(request.name);
   }
@@ -54,11 +64,7 @@ model::Model chosen_model(const options::ModelRequest& request) {
                     "of programs of torch.export.save do",
                     printable(request.name)));
   }
-  model::ModelSpec spec{.name = request.name,
-                        .classes = request.classes,
-                        .width = request.width,
-                        .depth = request.depth,
-                        .kernel = request.kernel};
+  model::ModelSpec spec = spec_of(request);
   if (!request.input.empty()) spec.input_shape = parse_shape(request.input);
   try {
     return model::make_model(spec);
@@ -71,15 +77,12 @@ model::Model chosen_model(const options::ModelRequest& request) {
 
 model::Model model_of_task(const options::ModelRequest& request, frames::Task task,
                            const model::Shape& frame, int classes) {
-  return model::make_model(
-      {.name = request.name,
-       .input_shape = frame,
-       .classes = frames::outputs_of(
-           task, {.channels = static_cast<int>(frame.front()), .classes = classes}),
-       .width = request.width,
-       .depth = request.depth,
-       .kernel = request.kernel,
-       .per_pixel = is_per_pixel(task)});
+  model::ModelSpec spec = spec_of(request);
+  spec.input_shape = frame;
+  spec.classes =
+      frames::outputs_of(task, {.channels = static_cast<int>(frame.front()), .classes = classes});
+  spec.per_pixel = is_per_pixel(task);
+  return model::make_model(spec);
 }
 
 model::Shape chosen_input(const options::ModelRequest& request) {

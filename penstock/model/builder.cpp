@@ -53,6 +53,13 @@ Value ModelBuilder::input(Shape shape) {
           std::move(shape), id_};
 }
 
+Value ModelBuilder::tokens(const std::string& name, Shape shape, int64_t values) {
+  detail::check_range(values, 1, detail::kMaxElements, "values");
+  token_inputs_[input_shapes_.size()] = {
+      .name = name, .shape = shape, .type = at::kLong, .values = values};
+  return input(std::move(shape));
+}
+
 Value ModelBuilder::conv2d(const Value& x, const Conv2dOptions& options) {
   return apply_one(
       make("conv2d", options.name, [&] { return detail::make_conv2d(channels_of(x), options); }),
@@ -122,7 +129,7 @@ std::vector<Value> ModelBuilder::split(const Value& x, int64_t parts, const std:
 
 std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer,
                                        const std::vector<Value>& inputs, const std::string& name) {
-  has_own_layer_ = true;
+  if (dynamic_cast<const detail::BuiltinLayer*>(layer.get()) == nullptr) has_own_layer_ = true;
   return place(std::move(layer), inputs, name);
 }
 
@@ -222,7 +229,15 @@ Model ModelBuilder::build(const std::vector<Value>& outputs) {
       graph::ModelGraph::build(static_cast<int>(input_shapes_.size()), nodes_, std::move(refs)),
       layers_, input_shapes_);
   if (!has_own_layer_) model.set_takes_channels_last();
+  std::vector<InputSpec> inputs = model.inputs();
+  for (const auto& [index, spec] : token_inputs_) inputs[index] = spec;
+  model.set_inputs(std::move(inputs));
   return model;
+}
+
+Value ModelBuilder::apply_made(const char* kind, const std::string& name,
+                               const std::vector<Value>& inputs, const Maker& maker) {
+  return std::move(apply(make(kind, name, maker), inputs, name).front());
 }
 
 Value ModelBuilder::apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,6 +38,9 @@ class ModelBuilder {
 
   /// A model input; samples of this shape.
   Value input(Shape shape);
+  /// One of int64 numbers from 0 to values - 1, which layers look up rows of tables with. `name` is
+  /// that of the input, which data sets find it by.
+  Value tokens(const std::string& name, Shape shape, int64_t values);
   Value conv2d(const Value& x, const Conv2dOptions& options);
   Value linear(const Value& x, const LinearOptions& options);
   Value batch_norm2d(const Value& x, const BatchNormOptions& options = {});
@@ -69,6 +73,12 @@ class ModelBuilder {
   Model build(const std::vector<Value>& outputs);
   Model build(const Value& output) { return build(std::vector<Value>{output}); }
 
+ protected:
+  using Maker = std::function<std::shared_ptr<const Layer>()>;
+  /// The output of the layer that `maker` makes; its errors get the layer's name.
+  Value apply_made(const char* kind, const std::string& name, const std::vector<Value>& inputs,
+                   const Maker& maker);
+
  private:
   std::vector<Value> place(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
                            const std::string& name);
@@ -83,6 +93,7 @@ class ModelBuilder {
   std::vector<graph::LayerNode> nodes_;
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<Shape> input_shapes_;
+  std::map<size_t, InputSpec> token_inputs_;
   std::map<std::string, LayerId> names_;
   std::set<graph::ParameterRef> lent_;  ///< parameters that others are tied to
   std::map<std::string, int> count_of_kind_;

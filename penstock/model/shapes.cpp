@@ -81,6 +81,13 @@ void check_range(int64_t value, int64_t low, int64_t high, const char* what) {
         fmt::format("{} must be between {} and {}, found {}", what, low, high, value));
 }
 
+void check_probability(double value) {
+  if (!(value >= 0 && value < 1)) {
+    throw ConfigError(
+        fmt::format("the probability of dropout must be at least 0 and below 1, found {}", value));
+  }
+}
+
 void expect_inputs(const std::vector<Shape>& inputs, size_t count) {
   if (inputs.size() != count)
     throw ConfigError(fmt::format("expected {} input(s), found {}", count, inputs.size()));

@@ -23,6 +23,8 @@ std::string shape_text(const Shape& shape);
 int64_t checked_elements(const Shape& shape, const std::string& what);
 /// Throws ConfigError naming `what` unless low <= value <= high.
 void check_range(int64_t value, int64_t low, int64_t high, const char* what);
+/// Throws ConfigError unless a number is left out with this probability of dropout: [0, 1).
+void check_probability(double value);
 /// Throws ConfigError unless there are `count` inputs.
 void expect_inputs(const std::vector<Shape>& inputs, size_t count);
 /// The single input, which must be [channels, height, width]. Throws ConfigError.

@@ -10,6 +10,7 @@
 #if TORCH_VERSION_MAJOR >= 2
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #endif
 
 #include <cstddef>
@@ -82,6 +83,23 @@ inline bool step_sgd_together(const std::vector<at::Tensor>& weights,
 template <typename... Arguments>
 bool step_sgd_together(const Arguments&...) {
   return false;
+}
+#endif
+
+/// Attention in one operation.
+#if TORCH_VERSION_MAJOR >= 2
+inline constexpr bool kHasFusedAttention = true;
+/// Each [batch, heads, time, size]; a query sees the keys up to its own place.
+inline at::Tensor fused_causal_attention(const at::Tensor& query, const at::Tensor& key,
+                                         const at::Tensor& value) {
+  return at::scaled_dot_product_attention(query, key, value, /*attn_mask=*/{}, /*dropout_p=*/0,
+                                          /*is_causal=*/true);
+}
+#else
+inline constexpr bool kHasFusedAttention = false;
+template <typename... Arguments>
+at::Tensor fused_causal_attention(const Arguments&...) {
+  return {};
 }
 #endif
 

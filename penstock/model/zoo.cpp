@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
+#include <utility>
+
 #include "penstock/model/shapes.h"
 #include "penstock/model/zoo/architectures.h"
 #include "penstock/util/error.h"
@@ -15,25 +18,41 @@ constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxDepth = 10'000;
 constexpr int64_t kMaxKernel = 255;
 
+/// What a sample is.
+enum class Takes : uint8_t { Numbers, Pictures, Tokens };
+
+/// Values of the options that a model has; 0 or nothing: it does not have that option.
+struct OwnOptions {
+  int64_t width = 0;
+  int64_t depth = 0;
+  int64_t kernel = 0;
+  int64_t heads = 0;
+  int64_t embedding = 0;
+  std::optional<double> dropout = {};
+  bool per_pixel = false;  ///< whether there is such a form
+};
+
 struct Architecture {
   ZooEntry entry;
   Model (*make)(const ModelSpec&);
-  bool has_width_and_depth = false;
-  bool is_dense = false;  ///< has a kernel, and a form with an output per pixel
+  Takes takes = Takes::Pictures;
+  OwnOptions own = {};
 };
 
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all = {
       {{"mlp", "perceptron with hidden layers of one width (width 1024, depth 3)", {1, 28, 28}, 10},
        detail::make_mlp,
-       true},
+       Takes::Numbers,
+       {.width = 1024, .depth = 3}},
       {{"tied_mlp",
         "autoencoder with tied, transposed weights and a classifier after it (width 1024, depth "
         "3)",
         {1, 28, 28},
         10},
        detail::make_tied_mlp,
-       true},
+       Takes::Numbers,
+       {.width = 1024, .depth = 3}},
       {{"lenet5", "LeNet-5 for 28x28 images", {1, 28, 28}, 10}, detail::make_lenet5},
       {{"vgg_small", "six convolutions for 32x32 images, no normalisation", {1, 32, 32}, 10},
        detail::make_vgg_small},
@@ -48,8 +67,12 @@ const std::vector<Architecture>& architectures() {
         {3, 32, 32},
         10},
        detail::make_partime,
-       true,
-       true},
+       Takes::Pictures,
+       {.width = 16, .depth = 10, .kernel = 5, .per_pixel = true}},
+      {{"gpt", "GPT-2's transformer, small, for bytes (width 256, depth 4, heads 4)", {128}, 256},
+       detail::make_gpt,
+       Takes::Tokens,
+       {.width = 256, .depth = 4, .heads = 4, .dropout = 0}},
   };
   return all;
 }
@@ -64,57 +87,63 @@ const Architecture& find_architecture(const std::string& name) {
                                 fmt::join(names, ", ")));
 }
 
-/// `value`, or `standard` where the user left 0.
-int64_t chosen(int64_t value, int64_t standard, int64_t limit, const char* option) {
-  if (value == 0) return standard;
+/// `value`, or the model's own where the user left 0. An own value of 0: it has no such option.
+int64_t chosen(int64_t value, int64_t own, int64_t limit, const char* option) {
+  if (value == 0) return own;
+  if (own == 0) throw ConfigError(fmt::format("it has no {} option", option));
   detail::check_range(value, 1, limit, option);
   return value;
 }
 
-void check_picture(const ModelSpec& spec) {
-  if (spec.input_shape.size() == 3) return;
-  throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}",
-                                detail::shape_text(spec.input_shape)));
+void check_sample(const ModelSpec& spec, Takes takes) {
+  detail::checked_elements(spec.input_shape, "input_shape");
+  const size_t dimensions = spec.input_shape.size();
+  if (takes == Takes::Pictures && dimensions != 3) {
+    throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}",
+                                  detail::shape_text(spec.input_shape)));
+  }
+  if (takes == Takes::Tokens && dimensions != 1) {
+    throw ConfigError(fmt::format("input_shape must be [tokens], found {}",
+                                  detail::shape_text(spec.input_shape)));
+  }
 }
 
 ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
+  const OwnOptions& own = architecture.own;
   ModelSpec full = spec;
   if (full.input_shape.empty()) full.input_shape = architecture.entry.input_shape;
-  detail::checked_elements(full.input_shape, "input_shape");
   full.classes = chosen(spec.classes, architecture.entry.classes, kMaxWidth, "classes");
-  if (architecture.is_dense) {
-    full.width = chosen(spec.width, 16, kMaxWidth, "width");
-    full.depth = chosen(spec.depth, 10, kMaxDepth, "depth");
-    full.kernel = chosen(spec.kernel, 5, kMaxKernel, "kernel");
-    if (full.kernel % 2 == 0) {
-      throw ConfigError(fmt::format(
-          "kernel must be odd, so that pictures keep their size, found {}", full.kernel));
-    }
-    check_picture(full);
-    return full;
+  full.width = chosen(spec.width, own.width, kMaxWidth, "width");
+  full.depth = chosen(spec.depth, own.depth, kMaxDepth, "depth");
+  full.kernel = chosen(spec.kernel, own.kernel, kMaxKernel, "kernel");
+  full.heads = chosen(spec.heads, own.heads, kMaxWidth, "heads");
+  full.embedding = chosen(spec.embedding, own.embedding, kMaxWidth, "embedding");
+  if (full.kernel != 0 && full.kernel % 2 == 0) {
+    throw ConfigError(
+        fmt::format("kernel must be odd, so that pictures keep their size, found {}", full.kernel));
   }
-  if (spec.kernel != 0) throw ConfigError("it has no kernel option");
-  if (spec.per_pixel) {
+  if (spec.dropout && !own.dropout) throw ConfigError("it has no dropout option");
+  if (!spec.dropout) full.dropout = own.dropout;
+  if (full.dropout) detail::check_probability(*full.dropout);
+  if (spec.per_pixel && !own.per_pixel) {
     throw ConfigError(
         "it has no form with an output for each pixel, as this task asks for; the task 'label' "
         "asks for one answer for each picture");
   }
-  if (architecture.has_width_and_depth) {
-    full.width = chosen(spec.width, 1024, kMaxWidth, "width");
-    full.depth = chosen(spec.depth, 3, kMaxDepth, "depth");
-    return full;
-  }
-  if (spec.width != 0 || spec.depth != 0)
-    throw ConfigError(fmt::format("it has no {} option", spec.width != 0 ? "width" : "depth"));
-  check_picture(full);
+  check_sample(full, architecture.takes);
   return full;
 }
 
 std::string describe(const ModelSpec& spec) {
   std::string text =
       fmt::format("input_shape {}, classes {}", detail::shape_text(spec.input_shape), spec.classes);
-  if (spec.width != 0) text += fmt::format(", width {}, depth {}", spec.width, spec.depth);
-  if (spec.kernel != 0) text += fmt::format(", kernel {}", spec.kernel);
+  const std::pair<const char*, int64_t> sizes[] = {{"width", spec.width},
+                                                   {"depth", spec.depth},
+                                                   {"kernel", spec.kernel},
+                                                   {"heads", spec.heads},
+                                                   {"embedding", spec.embedding}};
+  for (const auto& [name, size] : sizes)
+    if (size != 0) text += fmt::format(", {} {}", name, size);
   return text;
 }
 

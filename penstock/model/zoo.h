@@ -17,10 +17,10 @@ struct ZooEntry {
   std::string name;
   std::string description;
   Shape input_shape;
-  int64_t classes;
+  int64_t classes;  ///< of language models: the tokens that they know
 };
 
-/// mlp, tied_mlp, lenet5, vgg_small, alexnet, vgg16, resnet18, resnet50, partime.
+/// In the order of kZooNames (zoo_names.h).
 const std::vector<ZooEntry>& zoo();
 
 /// Throws ConfigError: an unknown name (all names are listed), an option that the model does not

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "penstock/model/testing_errors.h"
+#include "penstock/model/testing_reference.h"
 #include "penstock/model/zoo_names.h"
 #include "penstock/util/error.h"
 
@@ -60,6 +61,15 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
   // The decoder adds biases only.
   EXPECT_EQ(make_model({.name = "tied_mlp", .width = 100, .depth = 2}).parameter_count(),
             (784 * 100 + 100 + 100 * 50 + 50) + (100 + 784) + 784 * 10 + 10);
+  // GPT-2, the smallest.
+  EXPECT_EQ(make_model({.name = "gpt",
+                        .input_shape = {1024},
+                        .classes = 50'257,
+                        .width = 768,
+                        .depth = 12,
+                        .heads = 12})
+                .parameter_count(),
+            124'439'808);
 }
 
 TEST(Zoo, NamesAreTheSameWithoutLibtorch) {
@@ -74,7 +84,10 @@ TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {
     EXPECT_EQ(model.name(), entry.name);
     EXPECT_EQ(model.input_shapes(), (std::vector<Shape>{entry.input_shape}));
     const graph::ValueRef result = model.graph().outputs().front();
-    EXPECT_EQ(model.output_shapes(result.layer).front(), (Shape{entry.classes}));
+    // Language models say something for each place.
+    Shape expected = {entry.classes};
+    if (model.inputs().front().type == at::kLong) expected.insert(expected.begin(), 128);
+    EXPECT_EQ(model.output_shapes(result.layer).front(), expected);
   }
 }
 
@@ -110,6 +123,45 @@ TEST(Zoo, SmallModelsRun) {
             (at::IntArrayRef{2, 10}));
   EXPECT_EQ(forward(make_model({.name = "vgg_small"}), at::randn({2, 1, 32, 32})).sizes(),
             (at::IntArrayRef{2, 10}));
+}
+
+/// tests/support/zoo_reference.py gpt
+TEST(Zoo, GptIsThatOfPyTorchsModules) {
+  const ReferenceNumbers expected = {
+      {"loss", 2.58335},
+      {"transformer.h.0.attn.c_attn.bias", 0.0200588},
+      {"transformer.h.0.attn.c_attn.weight", 0.0568298},
+      {"transformer.h.0.attn.c_proj.bias", 0.0592398},
+      {"transformer.h.0.attn.c_proj.weight", 0.30877},
+      {"transformer.h.0.ln_1.bias", 0.0417008},
+      {"transformer.h.0.ln_1.weight", 0.0224032},
+      {"transformer.h.0.ln_2.bias", 0.159465},
+      {"transformer.h.0.ln_2.weight", 0.102478},
+      {"transformer.h.0.mlp.c_fc.bias", 0.0827026},
+      {"transformer.h.0.mlp.c_fc.weight", 0.317023},
+      {"transformer.h.0.mlp.c_proj.bias", 0.0585993},
+      {"transformer.h.0.mlp.c_proj.weight", 0.358939},
+      {"transformer.h.1.attn.c_attn.bias", 0.0181005},
+      {"transformer.h.1.attn.c_attn.weight", 0.0650895},
+      {"transformer.h.1.attn.c_proj.bias", 0.0554899},
+      {"transformer.h.1.attn.c_proj.weight", 0.378917},
+      {"transformer.h.1.ln_1.bias", 0.0415413},
+      {"transformer.h.1.ln_1.weight", 0.0323525},
+      {"transformer.h.1.ln_2.bias", 0.127926},
+      {"transformer.h.1.ln_2.weight", 0.127795},
+      {"transformer.h.1.mlp.c_fc.bias", 0.0678947},
+      {"transformer.h.1.mlp.c_fc.weight", 0.16663},
+      {"transformer.h.1.mlp.c_proj.bias", 0.0487624},
+      {"transformer.h.1.mlp.c_proj.weight", 0.217224},
+      {"transformer.ln_f.bias", 1.05835},
+      {"transformer.ln_f.weight", 1.09361},
+      {"transformer.wpe.weight", 0.254339},
+      {"transformer.wte.weight", 2.45976},
+  };
+  expect_reference(
+      make_model(
+          {.name = "gpt", .input_shape = {4}, .classes = 11, .width = 8, .depth = 2, .heads = 2}),
+      2, expected);
 }
 
 TEST(Zoo, ResNetsTakeSmallImages) {
@@ -164,6 +216,12 @@ TEST(Zoo, EnormousOptionsAreRefusedWithoutAllocating) {
       config_error("input_shape [1, 4, 4]"));
   EXPECT_THAT([] { make_model({.name = "vgg16", .width = 3}); }, config_error("width"));
   EXPECT_THAT([] { make_model({.name = "resnet18", .depth = 50}); }, config_error("depth"));
+  EXPECT_THAT([] { make_model({.name = "vgg16", .dropout = 0.1}); }, config_error("no dropout"));
+  EXPECT_THAT([] { make_model({.name = "gpt", .dropout = 1.0}); }, config_error("dropout"));
+  EXPECT_THAT([] { make_model({.name = "gpt", .kernel = 3}); }, config_error("no kernel option"));
+  EXPECT_THAT([] { make_model({.name = "gpt", .heads = 3}); },
+              AllOf(config_error("heads 3"), config_error("layer 'transformer.h.0.attn'")));
+  EXPECT_THAT([] { make_model({.name = "gpt", .input_shape = {3, 8}}); }, config_error("[tokens]"));
 }
 
 }  // namespace

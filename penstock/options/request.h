@@ -30,6 +30,9 @@ struct ModelRequest {
   int64_t width = 0;  ///< 0: the model's own, here and below
   int64_t depth = 0;
   int64_t kernel = 0;
+  int64_t heads = 0;
+  int64_t embedding = 0;
+  std::optional<double> dropout = {};
   int64_t classes = 0;
   std::string input = {};  ///< "1x32x32"; empty: the model's own
 };

@@ -24,7 +24,7 @@ std::string text_of(const Slot& slot) {
                  [](const bool* flag) { return std::string(*flag ? "yes" : "no"); },
                  [](const std::string* text) { return *text; },
                  [](const std::optional<std::string>* text) { return text->value_or(""); },
-                 [](const std::optional<int64_t>* number) {
+                 []<class Number>(const std::optional<Number>* number) {
                    return *number ? fmt::to_string(**number) : std::string();
                  },
                  [](const std::optional<double>* number) {

@@ -123,6 +123,9 @@ std::vector<RowOf<R>> joined(std::initializer_list<std::vector<RowOf<R>>> sectio
   return all;
 }
 
+/// All but nothing.
+inline constexpr double kMostDropout = 0.99;
+
 template <class R>
 std::vector<RowOf<R>> model_rows(bool is_required) {
   RowOf<R> name = row<&R::model, &ModelRequest::name>(
@@ -132,20 +135,27 @@ std::vector<RowOf<R>> model_rows(bool is_required) {
   name.is_required = is_required;
   return {std::move(name),
           row<&R::model, &ModelRequest::width>(
-              "--width", "mlp, tied_mlp: width of the hidden layers; partime: features", 1),
+              "--width",
+              "mlp, tied_mlp: width of the hidden layers; partime: features; gpt: of a place", 1),
           row<&R::model, &ModelRequest::depth>(
-              "--depth", "mlp, tied_mlp: number of hidden layers; partime: convolutions", 1),
+              "--depth", "mlp, tied_mlp: hidden layers; partime: convolutions; gpt: blocks", 1),
           row<&R::model, &ModelRequest::kernel>("--kernel",
-                                                "partime: side of the convolutions' kernels", 1)};
+                                                "partime: side of the convolutions' kernels", 1),
+          row<&R::model, &ModelRequest::heads>("--heads", "gpt: heads of attention", 1),
+          row<&R::model, &ModelRequest::dropout>(
+              "--dropout", "gpt: share of numbers that are left out in training", 0, kMostDropout)};
 }
 
 /// What a model takes and makes, where its data does not say it.
 template <class R>
 std::vector<RowOf<R>> sample_rows() {
   return {row<&R::model, &ModelRequest::classes>("--classes",
-                                                 "Number of classes (default: the model's own)", 1),
+                                                 "Number of classes, or of tokens that the model "
+                                                 "knows (default: the model's own)",
+                                                 1),
           row<&R::model, &ModelRequest::input>(
-              "--input", "Shape of one sample, e.g. 3x32x32 (default: the model's own)")};
+              "--input",
+              "Shape of one sample, e.g. 3x32x32, or 128 tokens (default: the model's own)")};
 }
 
 template <class R>

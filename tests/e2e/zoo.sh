@@ -28,6 +28,23 @@ fi
 for model in mlp tied_mlp lenet5 vgg_small; do
   learns 64 0.8 --model "$model" --data synthetic --epochs 2
 done
+# Language models, on synthetic tokens and on the bytes of a text.
+learns 48 0.8 --model gpt --input 32 --width 64 --depth 2 --dropout 0.1 --data synthetic \
+  --epochs 2 --optimizer adamw --lr 0.003
+for i in $(seq 400); do echo "line $i of a text that repeats itself"; done >text.txt
+learns 48 0.6 --model gpt --input 32 --width 64 --depth 2 --data text.txt --batch-size 32 \
+  --epochs 4 --optimizer adamw --lr 0.003
+
+# Cut anywhere they compute what one worker computes, with replicas, dropout and tied weights, too.
+same() {  # same OPTIONS...
+  run 0 train "$@" --data synthetic --train-samples 64 --batch-size 16 --micro-batches 4 \
+    --workers 2 --check-against-serial --check-steps 3
+  grep -q 'losses of 3 steps bit for bit equal, and so are all weights' out ||
+    fail "train $*: $(cat out)"
+}
+for strategy in dp zb-h1 1f1b-flush; do
+  same --model gpt --input 16 --width 32 --depth 2 --dropout 0.1 --strategy $strategy
+done
 if [ -d /usr/share/datasets/fashion-mnist ]; then
   for model in mlp tied_mlp lenet5 vgg_small; do
     learns 32 0.8 --model "$model" --data fashion-mnist

@@ -17,13 +17,13 @@ std::string join(const model::Shape& shape) { return fmt::format("{}", fmt::join
 
 int run_models(const CommonOptions& options) {
   Json list = Json::array();
-  std::string table = fmt::format("{:<10} {:>12} {:>7} {:>14} {:>7}  {}\n", "model", "input",
+  std::string table = fmt::format("{:<12} {:>12} {:>7} {:>14} {:>7}  {}\n", "model", "input",
                                   "classes", "parameters", "layers", "description");
   for (const auto& entry : model::zoo()) {
     const model::Model model = model::make_model({.name = entry.name});
     const int64_t parameters = model.parameter_count();
     table +=
-        fmt::format("{:<10} {:>12} {:>7} {:>14} {:>7}  {}\n", entry.name, join(entry.input_shape),
+        fmt::format("{:<12} {:>12} {:>7} {:>14} {:>7}  {}\n", entry.name, join(entry.input_shape),
                     entry.classes, parameters, model.graph().num_layers(), entry.description);
     list.push_back({{"name", entry.name},
                     {"description", entry.description},

@@ -2,6 +2,7 @@
 #include <ATen/ops/tanh.h>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/gelu.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 
@@ -12,7 +13,10 @@ namespace {
 class Activation final : public BuiltinLayer {
  public:
   using Function = at::Tensor (*)(const at::Tensor&);
-  Activation(std::string kind, Function function) : kind_(std::move(kind)), function_(function) {}
+  /// What the gradient is computed from.
+  enum class Keeps : uint8_t { Input, Output };
+  Activation(std::string kind, Keeps keeps, Function function)
+      : kind_(std::move(kind)), keeps_(keeps), function_(function) {}
 
   std::string kind() const override { return kind_; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
@@ -26,7 +30,8 @@ class Activation final : public BuiltinLayer {
             .backward_weights = {},
             .backward_inputs = {elementwise({numbers, numbers, numbers})},
             .stash_bytes = tensor_bytes(numbers),
-            .saves_inputs = false};
+            .saves_inputs = keeps_ == Keeps::Input,
+            .saves_outputs = keeps_ == Keeps::Output};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
@@ -35,17 +40,25 @@ class Activation final : public BuiltinLayer {
 
  private:
   std::string kind_;
+  Keeps keeps_;
   Function function_;
 };
 
 }  // namespace
 
 LayerPtr make_relu() {
-  return std::make_shared<Activation>("relu", [](const at::Tensor& x) { return at::relu(x); });
+  return std::make_shared<Activation>("relu", Activation::Keeps::Output,
+                                      [](const at::Tensor& x) { return at::relu(x); });
 }
 
 LayerPtr make_tanh() {
-  return std::make_shared<Activation>("tanh", [](const at::Tensor& x) { return at::tanh(x); });
+  return std::make_shared<Activation>("tanh", Activation::Keeps::Output,
+                                      [](const at::Tensor& x) { return at::tanh(x); });
+}
+
+LayerPtr make_gelu() {
+  return std::make_shared<Activation>("gelu", Activation::Keeps::Input,
+                                      [](const at::Tensor& x) { return model::gelu(x, "tanh"); });
 }
 
 }  // namespace penstock::model::detail

@@ -24,6 +24,7 @@ LayerPtr make_linear(int64_t in_features, const LinearOptions& options);
 LayerPtr make_batch_norm2d(int64_t channels, const BatchNormOptions& options);
 LayerPtr make_relu();
 LayerPtr make_tanh();
+LayerPtr make_gelu();
 LayerPtr make_max_pool2d(const Pool2dOptions& options);
 LayerPtr make_avg_pool2d(const Pool2dOptions& options);
 LayerPtr make_adaptive_avg_pool2d(int64_t size);
@@ -32,5 +33,9 @@ LayerPtr make_dropout(double probability);
 LayerPtr make_add();
 LayerPtr make_concat(int64_t parts);
 LayerPtr make_split(int64_t parts);
+LayerPtr make_embedding(const EmbeddingOptions& options);
+LayerPtr make_position_embedding(int64_t places, int64_t features, const Init& init);
+LayerPtr make_layer_norm(int64_t features, const LayerNormOptions& options);
+LayerPtr make_causal_attention(const AttentionOptions& options);
 
 }  // namespace penstock::model::detail

@@ -58,10 +58,7 @@ class Dropout final : public BuiltinLayer {
 }  // namespace
 
 LayerPtr make_dropout(double probability) {
-  if (!(probability >= 0 && probability < 1)) {
-    throw ConfigError(fmt::format(
-        "the probability of dropout must be at least 0 and below 1, found {}", probability));
-  }
+  check_probability(probability);
   return std::make_shared<Dropout>(probability);
 }
 

@@ -41,5 +41,23 @@ struct BatchNormOptions {
   double momentum = 0.1;
   std::string name = {};
 };
+struct LayerNormOptions {
+  double epsilon = 1e-5;
+  std::string name = {};
+};
+struct EmbeddingOptions {
+  int64_t values = 0;    ///< rows of the table: tokens lie in [0, values)
+  int64_t features = 0;  ///< numbers in a row
+  /// Of whole rows: a token that is left out is so at all of its places, in all samples of a
+  /// micro-batch.
+  double dropout = 0;
+  std::string name = {};
+  Init weight_init = Init::normal(1);  ///< as PyTorch's
+};
+struct AttentionOptions {
+  int64_t heads = 1;
+  double dropout = 0;  ///< of the weights that the values are summed with
+  std::string name = {};
+};
 
 }  // namespace penstock::model

@@ -71,6 +71,13 @@ Operation matrix_product(int64_t rows, int64_t inner, int64_t columns) {
   return operation;
 }
 
+Operation products(int64_t count, const ProductSizes& sizes) {
+  Operation operation = matrix_product(sizes.rows, sizes.inner, sizes.columns);
+  operation.flops = saturating_mul(operation.flops, count);
+  operation.bytes = saturating_mul(operation.bytes, count);
+  return operation;
+}
+
 int64_t transformed_tiles(int64_t height, int64_t width) {
   return saturating_mul(ceil_div(height, kTileOutputs), ceil_div(width, kTileOutputs));
 }

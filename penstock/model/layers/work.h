@@ -28,6 +28,14 @@ profile::Operation normalization(std::initializer_list<int64_t> numbers);
 /// other roles.
 profile::Operation matrix_product(int64_t rows, int64_t inner, int64_t columns);
 
+struct ProductSizes {
+  int64_t rows = 1;
+  int64_t inner = 1;
+  int64_t columns = 1;
+};
+/// That of `count` pairs of matrices, in one call.
+profile::Operation products(int64_t count, const ProductSizes& sizes);
+
 /// Whether libraries offer the transformed method for windows of this size.
 constexpr bool has_transformed_method(int64_t kernel) { return kernel == 3 || kernel == 5; }
 

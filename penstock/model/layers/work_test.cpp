@@ -120,6 +120,7 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
   const std::vector<Case> cases = {
       {detail::make_relu(), {{6}}, 4 * 2 * 12, 4 * 3 * 12, 4 * 12},
       {detail::make_tanh(), {{6}}, 4 * 2 * 12, 4 * 3 * 12, 4 * 12},
+      {detail::make_gelu(), {{6}}, 4 * 2 * 12, 4 * 3 * 12, 4 * 12},
       {detail::make_add(), {{6}, {6}}, 4 * 3 * 12, 0, 4 * 12},
       {detail::make_concat(2), {{1, 2}, {2, 2}}, 4 * 2 * 12, 0, 4 * 12},
       {detail::make_split(2), {{2, 3}}, 0, 4 * 2 * 12, 0},
@@ -148,6 +149,30 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
     EXPECT_TRUE(work.backward_weights.empty());
     EXPECT_EQ(work.stash_bytes, c.stash_bytes);
   }
+}
+
+TEST(LayerWork, EmbeddingsReadRowsAndClearTheTablesGradient) {
+  const LayerWork work = work_of(detail::make_embedding({.values = 100, .features = 4}), {{3}}, 2);
+  EXPECT_EQ(work.forward,
+            (std::vector<Operation>{pass(OperationKind::Elementwise, 24, 4 * 2 * 24)}));
+  EXPECT_EQ(work.backward_weights,
+            (std::vector<Operation>{pass(OperationKind::Elementwise, 400, 4 * (2 * 24 + 400))}));
+  EXPECT_TRUE(work.backward_inputs.empty());
+  EXPECT_EQ(work.stash_bytes, 4 * 24);
+}
+
+TEST(LayerWork, AttentionIsTwoProductsOfEachHead) {
+  // 2 samples, 3 heads of 4 numbers, 5 places.
+  const LayerWork work = work_of(detail::make_causal_attention({.heads = 3}), {{5, 3 * 12}}, 2);
+  const Operation product =
+      pass(OperationKind::Matmul, 6 * 2 * 5 * 4 * 5, 6 * 4 * (5 * 4 + 4 * 5 + 5 * 5));
+  ASSERT_EQ(work.forward.size(), 3U);
+  EXPECT_EQ(work.forward[0], product);
+  EXPECT_EQ(work.forward[2], product);
+  EXPECT_EQ(work.backward_inputs.size(), 5U);
+  const LayerWork random =
+      work_of(detail::make_causal_attention({.heads = 3, .dropout = 0.1}), {{5, 3 * 12}}, 2);
+  EXPECT_EQ(random.stash_bytes, 4 * (2 * 5 * 12 + 3 * 6 * 25)) << "softmax, mask, their product";
 }
 
 class UserScale : public Layer {
@@ -210,6 +235,10 @@ TEST(LayerWork, ProductsOfKnownNetworks) {
   EXPECT_EQ(products("vgg16"), 15'470'264'320);
   EXPECT_EQ(products("resnet18"), 1'814'073'344);
   EXPECT_EQ(products("resnet50"), 4'089'184'256);
+  // Of a transformer: a product per place and weight (its head is the embedding, which multiplies
+  // nothing), and two per place, width and place before or behind it.
+  const int64_t blocks = 4 * (12 * 256 * 256);
+  EXPECT_EQ(products("gpt"), 128 * (blocks + 256 * 256) + 4 * 2 * 128 * 128 * 256);
 }
 
 }  // namespace

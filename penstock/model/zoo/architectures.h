@@ -17,5 +17,6 @@ Model make_alexnet(const ModelSpec& spec);
 Model make_vgg16(const ModelSpec& spec);
 Model make_resnet18(const ModelSpec& spec);
 Model make_resnet50(const ModelSpec& spec);
+Model make_gpt(const ModelSpec& spec);
 
 }  // namespace penstock::model::detail

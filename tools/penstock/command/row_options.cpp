@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -72,7 +73,8 @@ CLI::Option* add_value(CLI::App& app, const std::string& name, const options::Sl
 
 void check_bounds(CLI::Option& option, const options::Slot& slot, double least, double most) {
   if (std::isinf(least)) return;
-  if (std::holds_alternative<double*>(slot)) {
+  if (std::holds_alternative<double*>(slot) ||
+      std::holds_alternative<std::optional<double>*>(slot)) {
     option.check(CLI::Range(least, most));
   } else {
     option.check(whole_number(static_cast<int64_t>(least),

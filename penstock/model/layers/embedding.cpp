@@ -1,0 +1,119 @@
+// Tables of vectors, looked up by tokens or by places.
+#include <ATen/ops/add.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <fmt/format.h>
+
+#include "penstock/model/device/devices.h"
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
+
+namespace penstock::model::detail {
+namespace {
+
+/// weight [values, features]. Tokens [places...] become [places..., features].
+class Embedding final : public BuiltinLayer {
+ public:
+  explicit Embedding(EmbeddingOptions options) : options_(std::move(options)) {}
+
+  std::string kind() const override { return "embedding"; }
+  std::string code() const override { return fmt::format("embedding {}", options_.dropout); }
+  bool is_random() const override { return options_.dropout > 0; }
+  std::vector<ParameterSpec> parameters() const override {
+    return {{"weight", {options_.values, options_.features}, options_.weight_init}};
+  }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    Shape out = inputs[0];
+    out.push_back(options_.features);
+    return {out};
+  }
+
+  /// Backward clears a gradient of the whole table, then adds the rows.
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
+    const int64_t numbers = batch_numbers(outputs, batch);
+    const int64_t table = saturating_mul(options_.values, options_.features);
+    profile::LayerWork work{.forward = {copy(numbers)},
+                            .backward_weights = {elementwise({numbers, numbers, table})},
+                            .backward_inputs = {},
+                            .stash_bytes = tensor_bytes(numbers),
+                            .saves_outputs = false};
+    if (!is_random()) return work;
+    work.forward.push_back(copy(numbers));
+    work.backward_weights.push_back(copy(numbers));
+    work.stash_bytes = saturating_add(work.stash_bytes, tensor_bytes(batch_numbers(inputs, batch)));
+    return work;
+  }
+
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    const at::Tensor rows = at::embedding(weights[0], inputs[0]);
+    if (!context.training || !is_random()) return {rows};
+    // As if the rows of the table had been multiplied, without touching all of them.
+    at::Tensor mask = at::empty({options_.values, 1}, weights[0].options());
+    mask.bernoulli_(1 - options_.dropout,
+                    installed_devices().generator(mask.device(), context.seed))
+        .mul_(1 / (1 - options_.dropout));
+    return {at::mul(rows, at::embedding(mask, inputs[0]))};
+  }
+
+ private:
+  EmbeddingOptions options_;
+};
+
+/// weight [places, features]: a vector for each place, added to what is there.
+class PositionEmbedding final : public BuiltinLayer {
+ public:
+  PositionEmbedding(Shape places, Init init) : places_(std::move(places)), init_(std::move(init)) {}
+
+  std::string kind() const override { return "position_embedding"; }
+  std::vector<ParameterSpec> parameters() const override { return {{"weight", places_, init_}}; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    if (inputs[0] != places_) {
+      throw ConfigError(fmt::format("expected an input of shape {}, found {}", shape_text(places_),
+                                    shape_text(inputs[0])));
+    }
+    return inputs;
+  }
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
+    const int64_t numbers = batch_numbers(outputs, batch);
+    return {.forward = {elementwise({numbers, batch_numbers(outputs, 1), numbers})},
+            .backward_weights = {elementwise({numbers, batch_numbers(outputs, 1)})},
+            .backward_inputs = {},
+            .stash_bytes = tensor_bytes(numbers),
+            .saves_inputs = false,
+            .saves_outputs = false};
+  }
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    return {at::add(inputs[0], weights[0])};
+  }
+
+ private:
+  Shape places_;
+  Init init_;
+};
+
+}  // namespace
+
+LayerPtr make_embedding(const EmbeddingOptions& options) {
+  check_range(options.values, 1, kMaxElements, "values");
+  check_range(options.features, 1, kMaxElements, "features");
+  check_probability(options.dropout);
+  return std::make_shared<Embedding>(options);
+}
+
+LayerPtr make_position_embedding(int64_t places, int64_t features, const Init& init) {
+  check_range(places, 1, kMaxElements, "places");
+  check_range(features, 1, kMaxElements, "features");
+  return std::make_shared<PositionEmbedding>(Shape{places, features}, init);
+}
+
+}  // namespace penstock::model::detail

@@ -1,0 +1,51 @@
+#include "penstock/model/sequence_builder.h"
+
+#include <fmt/format.h>
+
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/error.h"
+
+namespace penstock::model {
+namespace {
+
+/// The number of features of [time, features].
+int64_t features_of(const Value& x) {
+  if (x.shape.size() != 2) {
+    throw ConfigError(fmt::format("expected an input of shape [time, features], found {}",
+                                  detail::shape_text(x.shape)));
+  }
+  return x.shape[1];
+}
+
+}  // namespace
+
+Value SequenceBuilder::embedding(const Value& tokens, const EmbeddingOptions& options) {
+  return apply_made("embedding", options.name, {tokens},
+                    [&] { return detail::make_embedding(options); });
+}
+
+Value SequenceBuilder::position_embedding(const Value& x, const Init& init,
+                                          const std::string& name) {
+  return apply_made("position_embedding", name, {x}, [&] {
+    const int64_t features = features_of(x);
+    return detail::make_position_embedding(x.shape[0], features, init);
+  });
+}
+
+Value SequenceBuilder::layer_norm(const Value& x, const LayerNormOptions& options) {
+  return apply_made("layer_norm", options.name, {x}, [&] {
+    return detail::make_layer_norm(x.shape.empty() ? 0 : x.shape.back(), options);
+  });
+}
+
+Value SequenceBuilder::causal_attention(const Value& x, const AttentionOptions& options) {
+  return apply_made("causal_attention", options.name, {x},
+                    [&] { return detail::make_causal_attention(options); });
+}
+
+Value SequenceBuilder::gelu(const Value& x, const std::string& name) {
+  return apply_made("gelu", name, {x}, detail::make_gelu);
+}
+
+}  // namespace penstock::model

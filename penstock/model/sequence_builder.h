@@ -1,0 +1,37 @@
+// Builds models of sequences: what ModelBuilder has, and layers that read tokens or places.
+//
+//   SequenceBuilder net("tiny");
+//   Value x = net.embedding(net.tokens("tokens", {64}, 256), {.values = 256, .features = 32});
+//   x = net.layer_norm(net.position_embedding(x, Init::normal(0.02)));
+//   x = net.linear(x, {.features = 3 * 32});
+//   x = net.causal_attention(x, {.heads = 4});       // queries, keys and values in, [64, 32] out
+//   Model model = net.build(net.linear(x, {.features = 256}));
+//
+// A sample of a sequence is [time] tokens or [time, features] numbers. Every call checks shapes and
+// throws ConfigError naming the layer. Not thread-safe.
+#pragma once
+
+#include <string>
+
+#include "penstock/model/builder.h"
+
+namespace penstock::model {
+
+class SequenceBuilder : public ModelBuilder {
+ public:
+  using ModelBuilder::ModelBuilder;
+
+  /// A row of a table for each token: [places...] becomes [places..., features].
+  Value embedding(const Value& tokens, const EmbeddingOptions& options);
+  /// Adds a vector of its own to each place of [time, features].
+  Value position_embedding(const Value& x, const Init& init, const std::string& name = "");
+  /// Over the last dimension.
+  Value layer_norm(const Value& x, const LayerNormOptions& options = {});
+  /// Multi-head attention of [time, 3 * width], queries, keys and values side by side, to the same
+  /// sequence; each place sees itself and those before it. Makes [time, width].
+  Value causal_attention(const Value& x, const AttentionOptions& options);
+  /// The approximation with tanh, as in GPT-2.
+  Value gelu(const Value& x, const std::string& name = "");
+};
+
+}  // namespace penstock::model

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""What PyTorch's own modules compute of the zoo's sequence models: zoo_reference.py gpt
+
+Weights are named as in the zoo. Of the i-th of the sorted names, number k is sin(0.7 k + i) / 2;
+token k of input j is (7 k + 5 + j) modulo the vocabulary. Prints the loss and, of each weight, the
+sum of the absolute values of its gradient: what penstock/model/zoo_test.cpp expects.
+"""
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.c_proj = nn.Linear(width, width)
+
+    def forward(self, x):
+        parts = [part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+                 for part in self.c_attn(x).chunk(3, 2)]
+        y = F.scaled_dot_product_attention(*parts, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width),
+                                  "c_proj": nn.Linear(4 * width, width)})
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        hidden = F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh")
+        return x + self.mlp["c_proj"](hidden)
+
+
+class Gpt(nn.Module):
+    """4 tokens of 11, width 8, depth 2, heads 2."""
+    inputs, classes = [(2, 4)], 11
+
+    def __init__(self):
+        super().__init__()
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(11, 8), "wpe": nn.Embedding(4, 8),
+            "h": nn.ModuleList(Block(8, 2) for _ in range(2)), "ln_f": nn.LayerNorm(8)})
+
+    def forward(self, tokens):
+        parts = self.transformer
+        x = parts["wte"](tokens) + parts["wpe"].weight
+        for block in parts["h"]:
+            x = block(x)
+        return F.linear(parts["ln_f"](x), parts["wte"].weight)
+
+
+MODELS = {"gpt": Gpt}
+
+
+def filled(numbers, index):
+    return torch.sin(0.7 * torch.arange(numbers, dtype=torch.float64) + index) / 2
+
+
+def main():
+    model = MODELS[sys.argv[1]]()
+    weights = dict(sorted(model.named_parameters()))
+    with torch.no_grad():
+        for index, weight in enumerate(weights.values()):
+            weight.copy_(filled(weight.numel(), index).view_as(weight))
+    count = lambda shape, j: ((7 * torch.arange(shape[0] * shape[1]) + 5 + j)
+                              % model.classes).view(shape)
+    logits = model(*(count(shape, j) for j, shape in enumerate(model.inputs)))
+    targets = count(model.inputs[-1], len(model.inputs))
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    loss.backward()
+    print(f'{{"loss", {loss.item():.6g}}},')
+    for name, weight in weights.items():
+        print(f'{{"{name}", {weight.grad.abs().sum().item():.6g}}},')
+
+
+if __name__ == "__main__":
+    main()
