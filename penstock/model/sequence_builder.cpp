@@ -44,6 +44,16 @@ Value SequenceBuilder::causal_attention(const Value& x, const AttentionOptions& 
                     [&] { return detail::make_causal_attention(options); });
 }
 
+Value SequenceBuilder::lstm(const Value& x, const LstmOptions& options) {
+  return apply_made("lstm", options.name, {x},
+                    [&] { return detail::make_lstm(features_of(x), options); });
+}
+
+Value SequenceBuilder::locked_dropout(const Value& x, double probability, const std::string& name) {
+  return apply_made("locked_dropout", name, {x},
+                    [&] { return detail::make_locked_dropout(probability); });
+}
+
 Value SequenceBuilder::gelu(const Value& x, const std::string& name) {
   return apply_made("gelu", name, {x}, detail::make_gelu);
 }

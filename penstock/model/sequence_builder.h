@@ -30,6 +30,10 @@ class SequenceBuilder : public ModelBuilder {
   /// Multi-head attention of [time, 3 * width], queries, keys and values side by side, to the same
   /// sequence; each place sees itself and those before it. Makes [time, width].
   Value causal_attention(const Value& x, const AttentionOptions& options);
+  /// torch.nn.LSTM of one layer and direction: [time, features], the states zero at first.
+  Value lstm(const Value& x, const LstmOptions& options);
+  /// Dropout with one mask for all places of a sample.
+  Value locked_dropout(const Value& x, double probability, const std::string& name = "");
   /// The approximation with tanh, as in GPT-2.
   Value gelu(const Value& x, const std::string& name = "");
 };

@@ -73,6 +73,13 @@ const std::vector<Architecture>& architectures() {
        detail::make_gpt,
        Takes::Tokens,
        {.width = 256, .depth = 4, .heads = 4, .dropout = 0}},
+      {{"awd_lm",
+        "AWD-LSTM for the Penn Treebank (width 1150, depth 3, embedding 400, dropout 0.4)",
+        {70},
+        10'000},
+       detail::make_awd_lm,
+       Takes::Tokens,
+       {.width = 1150, .depth = 3, .embedding = 400, .dropout = 0.4}},
   };
   return all;
 }

@@ -70,6 +70,8 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
                         .heads = 12})
                 .parameter_count(),
             124'439'808);
+  // Embedding and head once, and the head's bias.
+  EXPECT_EQ(make_model({.name = "awd_lm"}).parameter_count(), 24'221'600);
 }
 
 TEST(Zoo, NamesAreTheSameWithoutLibtorch) {
@@ -86,7 +88,8 @@ TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {
     const graph::ValueRef result = model.graph().outputs().front();
     // Language models say something for each place.
     Shape expected = {entry.classes};
-    if (model.inputs().front().type == at::kLong) expected.insert(expected.begin(), 128);
+    if (model.inputs().front().type == at::kLong)
+      expected.insert(expected.begin(), entry.input_shape.back());
     EXPECT_EQ(model.output_shapes(result.layer).front(), expected);
   }
 }
@@ -162,6 +165,35 @@ TEST(Zoo, GptIsThatOfPyTorchsModules) {
       make_model(
           {.name = "gpt", .input_shape = {4}, .classes = 11, .width = 8, .depth = 2, .heads = 2}),
       2, expected);
+}
+
+/// tests/support/zoo_reference.py awd_lm
+TEST(Zoo, AwdLmIsThatOfPyTorchsModules) {
+  const ReferenceNumbers expected = {
+      {"loss", 2.50477},
+      {"decoder.bias", 0.403994},
+      {"encoder.weight", 0.372736},
+      {"rnns.0.bias_hh_l0", 0.00809416},
+      {"rnns.0.bias_ih_l0", 0.00809416},
+      {"rnns.0.weight_hh_l0", 0.0066682},
+      {"rnns.0.weight_ih_l0", 0.0223545},
+      {"rnns.1.bias_hh_l0", 0.0169435},
+      {"rnns.1.bias_ih_l0", 0.0169435},
+      {"rnns.1.weight_hh_l0", 0.0119453},
+      {"rnns.1.weight_ih_l0", 0.0406778},
+      {"rnns.2.bias_hh_l0", 0.0942928},
+      {"rnns.2.bias_ih_l0", 0.0942928},
+      {"rnns.2.weight_hh_l0", 0.0306729},
+      {"rnns.2.weight_ih_l0", 0.0872401},
+  };
+  expect_reference(make_model({.name = "awd_lm",
+                               .input_shape = {5},
+                               .classes = 11,
+                               .width = 7,
+                               .depth = 3,
+                               .embedding = 6,
+                               .dropout = 0}),
+                   2, expected);
 }
 
 TEST(Zoo, ResNetsTakeSmallImages) {

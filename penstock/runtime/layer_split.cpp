@@ -16,9 +16,17 @@ using torch::autograd::Node;
 namespace {
 
 /// Operations that make the gradients of their operands independently of each other.
-constexpr std::array<std::string_view, 9> kSeparable = {
-    "AddmmBackward0",  "MmBackward0", "BmmBackward0", "BaddbmmBackward0", "ConvolutionBackward0",
-    "LinearBackward0", "MvBackward0", "MulBackward0", "AddBackward0"};
+constexpr std::array<std::string_view, 10> kSeparable = {
+    "AddmmBackward0",
+    "MmBackward0",
+    "BmmBackward0",
+    "BaddbmmBackward0",
+    "ConvolutionBackward0",
+    "LinearBackward0",
+    "MvBackward0",
+    "MulBackward0",
+    "AddBackward0",
+    "torch::autograd::CppNode<penstock::model::RecurrentProduct>"};  // model/layers/lstm_sequence
 
 bool is_separable(const Node& node) {
   if (node.num_inputs() != 1) return false;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "penstock/model/sequence_builder.h"
 #include "penstock/model/zoo.h"
 #include "penstock/runtime/layer_tape.h"
 #include "penstock/runtime/stage_tape.h"
@@ -189,6 +190,20 @@ TEST(Split, NormalisationIsNotDoneTwice) {
   const auto [inputs, weights] = expect_same_work(bench);
   EXPECT_EQ(inputs.at("aten::native_batch_norm_backward"), 2);
   EXPECT_FALSE(weights.contains("aten::native_batch_norm_backward"));
+}
+
+TEST(Split, LstmsMakeTheGradientsOfTheirWeightsAtOnceAndLater) {
+  model::SequenceBuilder net("recurrent");
+  model::Value x = net.lstm(net.input({5, 3}), {.features = 4});
+  x = net.lstm(x, {.features = 4, .weight_dropout = 0.3});
+  Bench bench(net.build(net.linear(net.flatten(x), {.features = 3})));
+  const auto [inputs, weights] = expect_same_work(bench);
+  // The head's input and the second layer's; its loop has 4 products. W has two products of the
+  // first layer, whose loop is there, too, two of the second one and the head's.
+  EXPECT_EQ(inputs.at("aten::mm"), 2);
+  EXPECT_EQ(inputs.at("aten::addmm"), 4);
+  EXPECT_EQ(weights.at("aten::mm"), 5);
+  EXPECT_EQ(weights.at("aten::addmm"), 4);
 }
 
 /// Two matrix products with an activation between them, a scale that is a function of a weight, and

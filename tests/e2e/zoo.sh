@@ -35,6 +35,9 @@ for i in $(seq 400); do echo "line $i of a text that repeats itself"; done >text
 learns 48 0.6 --model gpt --input 32 --width 64 --depth 2 --data text.txt --batch-size 32 \
   --epochs 4 --optimizer adamw --lr 0.003
 
+learns 48 0.9 --model awd_lm --input 32 --classes 64 --width 64 --embedding 32 --depth 2 \
+  --dropout 0.2 --data synthetic --epochs 2 --optimizer adamw --lr 0.01
+
 # Cut anywhere they compute what one worker computes, with replicas, dropout and tied weights, too.
 same() {  # same OPTIONS...
   run 0 train "$@" --data synthetic --train-samples 64 --batch-size 16 --micro-batches 4 \
@@ -44,6 +47,9 @@ same() {  # same OPTIONS...
 }
 for strategy in dp zb-h1 1f1b-flush; do
   same --model gpt --input 16 --width 32 --depth 2 --dropout 0.1 --strategy $strategy
+done
+for strategy in dp zb-h1; do
+  same --model awd_lm --input 8 --classes 32 --width 24 --embedding 16 --strategy $strategy
 done
 if [ -d /usr/share/datasets/fashion-mnist ]; then
   for model in mlp tied_mlp lenet5 vgg_small; do

@@ -59,7 +59,26 @@ class Gpt(nn.Module):
         return F.linear(parts["ln_f"](x), parts["wte"].weight)
 
 
-MODELS = {"gpt": Gpt}
+class AwdLm(nn.Module):
+    """5 tokens of 11, embedding 6, width 7, depth 3; nothing is left out."""
+    inputs, classes = [(2, 5)], 11
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Embedding(11, 6)
+        self.rnns = nn.ModuleList(nn.LSTM(of, to, batch_first=True)
+                                  for of, to in ((6, 7), (7, 7), (7, 6)))
+        self.decoder = nn.Linear(6, 11)
+        self.decoder.weight = self.encoder.weight
+
+    def forward(self, tokens):
+        x = self.encoder(tokens)
+        for rnn in self.rnns:
+            x, _ = rnn(x)
+        return self.decoder(x)
+
+
+MODELS = {"gpt": Gpt, "awd_lm": AwdLm}
 
 
 def filled(numbers, index):

@@ -30,6 +30,7 @@ LayerPtr make_avg_pool2d(const Pool2dOptions& options);
 LayerPtr make_adaptive_avg_pool2d(int64_t size);
 LayerPtr make_flatten();
 LayerPtr make_dropout(double probability);
+LayerPtr make_locked_dropout(double probability);
 LayerPtr make_add();
 LayerPtr make_concat(int64_t parts);
 LayerPtr make_split(int64_t parts);
@@ -37,5 +38,6 @@ LayerPtr make_embedding(const EmbeddingOptions& options);
 LayerPtr make_position_embedding(int64_t places, int64_t features, const Init& init);
 LayerPtr make_layer_norm(int64_t features, const LayerNormOptions& options);
 LayerPtr make_causal_attention(const AttentionOptions& options);
+LayerPtr make_lstm(int64_t in_features, const LstmOptions& options);
 
 }  // namespace penstock::model::detail

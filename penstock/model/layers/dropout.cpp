@@ -55,7 +55,57 @@ class Dropout final : public BuiltinLayer {
   double probability_;
 };
 
+/// Of [time, features]: leaves out the same features at all places of a sample (Gal and Ghahramani
+/// 2016).
+class LockedDropout final : public BuiltinLayer {
+ public:
+  explicit LockedDropout(double probability) : probability_(probability) {}
+
+  std::string kind() const override { return "locked_dropout"; }
+  std::string code() const override { return fmt::format("locked_dropout {}", probability_); }
+  bool is_random() const override { return probability_ > 0; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    if (inputs[0].size() != 2) {
+      throw ConfigError(fmt::format("expected an input of shape [time, features], found {}",
+                                    shape_text(inputs[0])));
+    }
+    return inputs;
+  }
+
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
+    if (probability_ == 0) return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
+    const int64_t numbers = batch_numbers(outputs, batch);
+    const int64_t mask = saturating_mul(batch, outputs[0][1]);
+    return {.forward = {elementwise({mask}), elementwise({numbers, mask, numbers})},
+            .backward_weights = {},
+            .backward_inputs = {elementwise({numbers, mask, numbers})},
+            .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(mask)),
+            .saves_inputs = false,
+            .saves_outputs = false};
+  }
+
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    const at::Tensor& x = inputs[0];
+    if (!context.training || probability_ == 0) return {x.view_as(x)};
+    at::Tensor mask = at::empty({x.size(0), 1, x.size(2)}, x.options());
+    mask.bernoulli_(1 - probability_, installed_devices().generator(x.device(), context.seed))
+        .mul_(1 / (1 - probability_));
+    return {at::mul(x, mask)};
+  }
+
+ private:
+  double probability_;
+};
+
 }  // namespace
+
+LayerPtr make_locked_dropout(double probability) {
+  check_probability(probability);
+  return std::make_shared<LockedDropout>(probability);
+}
 
 LayerPtr make_dropout(double probability) {
   check_probability(probability);

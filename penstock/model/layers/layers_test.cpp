@@ -1,4 +1,3 @@
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -6,65 +5,12 @@
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/linear_product.h"
+#include "penstock/model/layers/testing_trial.h"
 #include "penstock/model/model.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model {
 namespace {
-
-using detail::LayerPtr;
-
-at::Tensor random(const Shape& sizes, uint64_t seed) {
-  return at::empty(sizes, at::TensorOptions().dtype(at::kDouble))
-      .normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
-}
-
-/// A layer with random weights and inputs in double precision, so that finite differences are
-/// accurate.
-struct Trial {
-  LayerPtr layer;
-  Tensors weights;
-  Tensors buffers;
-  Tensors inputs;
-  std::vector<Shape> input_shapes;
-  ForwardContext context{.training = true, .seed = 11};
-
-  /// `tokens`: the last input is whole numbers below it.
-  Trial(LayerPtr code, std::vector<Shape> shapes, int64_t batch = 2, int64_t tokens = 0)
-      : layer(std::move(code)), input_shapes(std::move(shapes)) {
-    uint64_t seed = 1;
-    for (const ParameterSpec& spec : layer->parameters())
-      weights.push_back(random(spec.shape, ++seed));
-    for (const ParameterSpec& spec : layer->buffers())
-      buffers.push_back(random(spec.shape, ++seed).abs());
-    for (Shape shape : input_shapes) {
-      shape.insert(shape.begin(), batch);
-      inputs.push_back(random(shape, ++seed));
-    }
-    if (tokens > 0)
-      inputs.back() = at::arange(inputs.back().numel()).view_as(inputs.back()) % tokens;
-  }
-
-  bool has_tokens() const { return !inputs.back().is_floating_point(); }
-  /// What has a gradient.
-  Tensors leaves() const {
-    Tensors all = inputs;
-    if (has_tokens()) all.pop_back();
-    all.insert(all.end(), weights.begin(), weights.end());
-    return all;
-  }
-
-  Tensors run() { return layer->forward(weights, buffers, inputs, context); }
-
-  /// A scalar that depends on every output number differently.
-  at::Tensor scalar() {
-    at::Tensor total = at::zeros({}, at::kDouble);
-    uint64_t seed = 100;
-    for (const at::Tensor& output : run())
-      total = total + (output * random(output.sizes().vec(), ++seed)).sum();
-    return total;
-  }
-};
 
 void expect_shapes_as_inferred(Trial& trial) {
   const std::vector<Shape> shapes = trial.layer->output_shapes(trial.input_shapes);
@@ -132,6 +78,11 @@ std::vector<Trial> trials() {
                    std::vector<Shape>{{3}}, 2, 4);
   all.emplace_back(detail::make_position_embedding(3, 2, Init::normal(1)),
                    std::vector<Shape>{{3, 2}});
+  all.emplace_back(detail::make_lstm(3, {.features = 2}), std::vector<Shape>{{3, 3}});
+  all.emplace_back(detail::make_lstm(2, {.features = 3}), std::vector<Shape>{{1, 2}});
+  all.emplace_back(detail::make_lstm(2, {.features = 2, .weight_dropout = 0.4}),
+                   std::vector<Shape>{{4, 2}});
+  all.emplace_back(detail::make_locked_dropout(0.4), std::vector<Shape>{{3, 4}});
   all.emplace_back(detail::make_layer_norm(4, {}), std::vector<Shape>{{3, 4}});
   all.emplace_back(detail::make_causal_attention({.heads = 2}), std::vector<Shape>{{3, 12}});
   all.emplace_back(detail::make_causal_attention({.heads = 1, .dropout = 0.3}),
@@ -290,79 +241,6 @@ TEST(Dropout, IsTheIdentityOutsideTraining) {
   EXPECT_TRUE(at::equal(trial.run()[0], trial.inputs[0]));
 }
 
-TEST(Embedding, LooksUpRows) {
-  Trial trial(detail::make_embedding({.values = 5, .features = 2}), {{3}}, 2, 5);
-  const at::Tensor y = trial.run()[0];
-  EXPECT_EQ(y.sizes(), (at::IntArrayRef{2, 3, 2}));
-  EXPECT_TRUE(at::equal(y[1][2], trial.weights[0][0]));
-  EXPECT_TRUE(at::equal(y[0][1], trial.weights[0][1]));
-}
-
-TEST(Embedding, LeavesOutWholeRowsAtAllTheirPlaces) {
-  Trial trial(detail::make_embedding({.values = 40, .features = 3, .dropout = 0.5}), {{60}}, 2, 40);
-  const at::Tensor y = trial.run()[0].reshape({120, 3});
-  const at::Tensor table = trial.weights[0];
-  int64_t left_out = 0;
-  for (int64_t i = 0; i < 120; ++i) {
-    const bool is_out = y[i].eq(0).all().item<bool>();
-    if (i < 40) left_out += is_out ? 1 : 0;
-    EXPECT_TRUE(at::equal(y[i], is_out ? at::zeros({3}, at::kDouble) : table[i % 40] * 2)) << i;
-    EXPECT_TRUE(at::equal(y[i], y[i % 40])) << i;
-  }
-  EXPECT_GT(left_out, 8);
-  EXPECT_LT(left_out, 32);
-  trial.context.training = false;
-  EXPECT_TRUE(at::equal(trial.run()[0].reshape({120, 3})[7], table[7]));
-}
-
-TEST(LayerNorm, NormalisesTheLastDimension) {
-  Trial trial(detail::make_layer_norm(8, {}), {{3, 8}});
-  trial.weights = {at::ones({8}, at::kDouble), at::zeros({8}, at::kDouble)};
-  const at::Tensor y = trial.run()[0];
-  EXPECT_LT(y.mean(2).abs().max().item<double>(), 1e-12);
-  EXPECT_NEAR(y.pow(2).mean(2).min().item<double>(), 1, 1e-3);
-}
-
-TEST(CausalAttention, SeesItselfAndWhatIsBefore) {
-  Trial trial(detail::make_causal_attention({.heads = 2}), {{5, 12}});
-  const at::Tensor before = trial.run()[0];
-  trial.inputs[0].select(1, 3).add_(1);
-  const at::Tensor after = trial.run()[0];
-  EXPECT_TRUE(at::equal(before.slice(1, 0, 3), after.slice(1, 0, 3)));
-  EXPECT_FALSE(at::equal(before.select(1, 3), after.select(1, 3)));
-  EXPECT_FALSE(at::equal(before.select(1, 4), after.select(1, 4)));
-}
-
-/// The definition, one query and one head at a time.
-TEST(CausalAttention, MatchesTheDefinition) {
-  Trial trial(detail::make_causal_attention({.heads = 2}), {{4, 12}});
-  const at::Tensor y = trial.run()[0];
-  const at::Tensor x = trial.inputs[0];
-  for (const int64_t t : {0, 2, 3}) {
-    for (const int64_t head : {0, 1}) {
-      const auto part = [&](int64_t which) {
-        const int64_t first = which * 4 + head * 2;
-        return x[1].slice(0, 0, t + 1).slice(1, first, first + 2);
-      };
-      const at::Tensor shares = at::softmax(part(1).matmul(part(0)[t]) / std::sqrt(2.0), 0);
-      const at::Tensor expected = shares.matmul(part(2));
-      EXPECT_TRUE(at::allclose(y[1][t].slice(0, head * 2, head * 2 + 2), expected)) << t;
-    }
-  }
-}
-
-TEST(CausalAttention, DropoutKeepsTheMeanAndFollowsTheSeed) {
-  Trial trial(detail::make_causal_attention({.heads = 2, .dropout = 0.5}), {{40, 12}});
-  trial.inputs[0].slice(2, 0, 8).zero_();  // all that is seen counts alike
-  trial.inputs[0].slice(2, 8, 12).fill_(1);
-  const at::Tensor y = trial.run()[0];
-  EXPECT_TRUE(at::equal(y, trial.run()[0]));
-  EXPECT_NEAR(y.slice(1, 20, 40).mean().item<double>(), 1, 0.1);
-  EXPECT_GT(y.std(/*unbiased=*/true).item<double>(), 0.05);
-  trial.context.training = false;
-  EXPECT_TRUE(at::allclose(trial.run()[0], at::ones_like(y)));
-}
-
 TEST(PaddedLinear, HasTheValuesAndGradientsOfTheProduct) {
   const auto leaf = [](const Shape& sizes, uint64_t seed) {
     return random(sizes, seed).requires_grad_();
@@ -436,6 +314,8 @@ TEST(Layers, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(detail::make_add()->output_shapes({{4}, {5}}), ConfigError);
   EXPECT_THROW(detail::make_concat(2)->output_shapes({{4, 2}, {4, 3}}), ConfigError);
   EXPECT_THROW(detail::make_split(2)->output_shapes({{3, 2}}), ConfigError);
+  EXPECT_THROW(detail::make_lstm(4, {.features = 2})->output_shapes({{4, 3}}), ConfigError);
+  EXPECT_THROW(detail::make_locked_dropout(0.1)->output_shapes({{4}}), ConfigError);
   EXPECT_THROW(detail::make_layer_norm(4, {})->output_shapes({{4, 3}}), ConfigError);
   EXPECT_THROW(detail::make_causal_attention({.heads = 5})->output_shapes({{4, 12}}), ConfigError);
   EXPECT_THROW(detail::make_position_embedding(4, 2, Init::normal(1))->output_shapes({{5, 2}}),

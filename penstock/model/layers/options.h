@@ -54,6 +54,18 @@ struct EmbeddingOptions {
   std::string name = {};
   Init weight_init = Init::normal(1);  ///< as PyTorch's
 };
+struct LstmOptions {
+  int64_t features = 0;
+  /// Of the recurrent weight, with one mask for all places and samples of a micro-batch.
+  double weight_dropout = 0;
+  std::string name = {};
+  /// None: PyTorch's default, uniform within 1 / sqrt(features).
+  std::optional<Init> weight_init = {};
+  /// The names of its weights in the state dict are "<module>.weight_ih_l0<suffix>" and so on;
+  /// empty: the layer's.
+  std::string module = {};
+  std::string suffix = {};
+};
 struct AttentionOptions {
   int64_t heads = 1;
   double dropout = 0;  ///< of the weights that the values are summed with

@@ -127,6 +127,7 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
       {detail::make_flatten(), {{2, 3}}, 0, 0, 0},
       {detail::make_dropout(0.5), {{6}}, 4 * 4 * 12, 4 * 3 * 12, 4 * 2 * 12},
       {detail::make_dropout(0), {{6}}, 0, 0, 0},
+      {detail::make_locked_dropout(0.5), {{2, 3}}, 4 * (6 + 30), 4 * 30, 4 * 18},
       {detail::make_max_pool2d({.kernel = 2}),
        {{1, 4, 4}},
        4 * (32 + 8 + 16),
@@ -159,6 +160,20 @@ TEST(LayerWork, EmbeddingsReadRowsAndClearTheTablesGradient) {
             (std::vector<Operation>{pass(OperationKind::Elementwise, 400, 4 * (2 * 24 + 400))}));
   EXPECT_TRUE(work.backward_inputs.empty());
   EXPECT_EQ(work.stash_bytes, 4 * 24);
+}
+
+TEST(LayerWork, LstmsReadTheirRecurrentWeightAtEachPlace) {
+  // 2 samples, 5 places, 3 numbers become 4.
+  const LayerWork work = work_of(detail::make_lstm(3, {.features = 4}), {{5, 3}}, 2);
+  const Operation input = pass(OperationKind::Matmul, 2 * 10 * 3 * 16, 4 * (30 + 48 + 160));
+  const Operation recurrent =
+      pass(OperationKind::Matmul, 5 * 2 * 2 * 4 * 16, 5 * 4 * (8 + 64 + 32));
+  const Operation at_once = pass(OperationKind::Matmul, 2 * 10 * 4 * 16, 4 * (40 + 64 + 160));
+  EXPECT_EQ(work.forward[0], input);
+  EXPECT_EQ(work.forward[1], recurrent);
+  EXPECT_EQ(work.backward_weights[1], at_once);
+  EXPECT_EQ(work.backward_inputs[1], recurrent);
+  EXPECT_EQ(work.stash_bytes, 4 * 6 * 40) << "four gates, the cell and the result";
 }
 
 TEST(LayerWork, AttentionIsTwoProductsOfEachHead) {

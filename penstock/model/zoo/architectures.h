@@ -18,5 +18,6 @@ Model make_vgg16(const ModelSpec& spec);
 Model make_resnet18(const ModelSpec& spec);
 Model make_resnet50(const ModelSpec& spec);
 Model make_gpt(const ModelSpec& spec);
+Model make_awd_lm(const ModelSpec& spec);
 
 }  // namespace penstock::model::detail

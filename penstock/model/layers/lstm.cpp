@@ -1,0 +1,113 @@
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "penstock/model/device/devices.h"
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/linear_product.h"
+#include "penstock/model/layers/lstm_sequence.h"
+#include "penstock/model/layers/work.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
+
+namespace penstock::model::detail {
+namespace {
+
+constexpr int64_t kGates = 4;
+
+/// One layer of torch.nn.LSTM in one direction, with its names: weight_ih_l0 [4 * features, in],
+/// weight_hh_l0 [4 * features, features], bias_ih_l0, bias_hh_l0 [4 * features]; the gates in the
+/// order input, forget, cell, output. [time, in] becomes [time, features]; the states are zero
+/// before the first place.
+class Lstm final : public BuiltinLayer {
+ public:
+  Lstm(int64_t in_features, LstmOptions options)
+      : in_features_(in_features), options_(std::move(options)) {}
+
+  std::string kind() const override { return "lstm"; }
+  std::string code() const override { return fmt::format("lstm {}", options_.weight_dropout); }
+  bool is_random() const override { return options_.weight_dropout > 0; }
+  std::vector<ParameterSpec> parameters() const override {
+    const Init init = options_.weight_init.value_or(
+        Init::uniform(1 / std::sqrt(static_cast<double>(options_.features))));
+    const int64_t rows = kGates * options_.features;
+    std::vector<ParameterSpec> specs = {{"weight_ih_l0", {rows, in_features_}, init},
+                                        {"weight_hh_l0", {rows, options_.features}, init},
+                                        {"bias_ih_l0", {rows}, init},
+                                        {"bias_hh_l0", {rows}, init}};
+    if (options_.module.empty()) return specs;
+    for (ParameterSpec& spec : specs)
+      spec.key = options_.module + '.' + spec.name + options_.suffix;
+    return specs;
+  }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    if (inputs[0].size() != 2 || inputs[0][1] != in_features_) {
+      throw ConfigError(fmt::format("expected an input of shape [time, {}], found {}", in_features_,
+                                    shape_text(inputs[0])));
+    }
+    return {{inputs[0][0], options_.features}};
+  }
+
+  /// The input's product is one, the recurrent one is made place by place and reads its weight at
+  /// each; so is the gradient of what comes before a place. The gates' functions and their
+  /// gradients are some passes over the gates.
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
+    const int64_t time = inputs[0][0];
+    const int64_t rows = saturating_mul(batch, time);
+    const int64_t gates = saturating_mul(kGates, options_.features);
+    const int64_t numbers = batch_numbers(outputs, batch);
+    const int64_t gate_numbers = saturating_mul(kGates, numbers);
+    const profile::Operation input = matrix_product(rows, in_features_, gates);
+    const profile::Operation recurrent = products(time, {batch, options_.features, gates});
+    profile::LayerWork work{
+        .forward = {input, recurrent, elementwise({gate_numbers, gate_numbers, numbers, numbers})},
+        .backward_weights = {input, matrix_product(rows, options_.features, gates),
+                             elementwise({gate_numbers})},
+        .backward_inputs = {input, recurrent,
+                            elementwise({gate_numbers, gate_numbers, gate_numbers, numbers})},
+        // the gates, the cells, the result
+        .stash_bytes = tensor_bytes(saturating_mul(6, numbers))};
+    if (!is_random()) return work;
+    const int64_t weights = saturating_mul(gates, options_.features);
+    work.forward.push_back(elementwise({weights, weights, weights}));
+    work.backward_weights.push_back(elementwise({weights, weights, weights}));
+    work.stash_bytes = saturating_add(work.stash_bytes, tensor_bytes(saturating_mul(2, weights)));
+    return work;
+  }
+
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    const at::Tensor bias = at::add(weights[2], weights[3]);
+    return {lstm_sequence(linear(inputs[0], weights[0], bias), dropped(weights[1], context))};
+  }
+
+ private:
+  /// One mask for all places and samples of a micro-batch (Merity et al. 2018, section 2).
+  at::Tensor dropped(const at::Tensor& weight, const ForwardContext& context) const {
+    if (!context.training || !is_random()) return weight;
+    at::Tensor mask = at::empty(weight.sizes(), weight.options());
+    mask.bernoulli_(1 - options_.weight_dropout,
+                    installed_devices().generator(mask.device(), context.seed))
+        .mul_(1 / (1 - options_.weight_dropout));
+    return at::mul(weight, mask);
+  }
+
+  int64_t in_features_;
+  LstmOptions options_;
+};
+
+}  // namespace
+
+LayerPtr make_lstm(int64_t in_features, const LstmOptions& options) {
+  check_range(options.features, 1, kMaxElements / kGates, "features");
+  check_probability(options.weight_dropout);
+  return std::make_shared<Lstm>(in_features, options);
+}
+
+}  // namespace penstock::model::detail

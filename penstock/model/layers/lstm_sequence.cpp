@@ -1,0 +1,145 @@
+#include "penstock/model/layers/lstm_sequence.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <vector>
+
+namespace penstock::model {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+/// What the loop over the places made, [batch, time, ...] each.
+struct LstmStates {
+  at::Tensor gates;   ///< after their functions
+  at::Tensor cells;   ///< of 16 bits they would lose what they remember: at least float32
+  at::Tensor hidden;  ///< the result
+};
+
+/// gates + weight_hh h_{t-1}, whose value the loop has made in the gates' place. Its own type, so
+/// that the runtime knows that the gradients of its operands share no work (runtime/layer_split.cpp
+/// names it).
+class RecurrentProduct : public Function<RecurrentProduct> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gates,
+                            const at::Tensor& /*weight_hh*/, const LstmStates& states) {
+    // Without its history, which comes back here.
+    context->save_for_backward({states.hidden.detach()});
+    return gates;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::Tensor& gradient = gradients.front();
+    variable_list result(3);
+    if (context->needs_input_grad(0)) result[0] = gradient;
+    if (context->needs_input_grad(1)) {
+      const at::Tensor hidden = context->get_saved_variables().front();
+      at::Tensor before = at::zeros_like(hidden);
+      const int64_t later = hidden.size(1) - 1;
+      before.narrow(1, 1, later).copy_(hidden.narrow(1, 0, later));
+      result[1] =
+          gradient.reshape({-1, gradient.size(2)}).t().mm(before.view({-1, hidden.size(2)}));
+    }
+    return result;
+  }
+};
+
+namespace {
+
+/// The four gates of [..., 4 * features].
+std::vector<at::Tensor> four(const at::Tensor& gates) { return gates.chunk(4, -1); }
+
+LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight) {
+  const c10::AutoGradMode no_grad(false);
+  const int64_t batch = gates.size(0);
+  const int64_t time = gates.size(1);
+  const int64_t features = weight.size(1);
+  const at::ScalarType type = gates.element_size() < 4 ? at::kFloat : gates.scalar_type();
+  LstmStates states{.gates = gates,
+                    .cells = at::empty({batch, time, features}, gates.options().dtype(type)),
+                    .hidden = at::empty({batch, time, features}, gates.options())};
+  const at::Tensor recurrent = weight.t();
+  for (int64_t t = 0; t < time; ++t) {
+    at::Tensor now = gates.select(1, t);
+    if (t > 0) now.addmm_(states.hidden.select(1, t - 1), recurrent);
+    now.narrow(1, 0, 2 * features).sigmoid_();
+    now.narrow(1, 2 * features, features).tanh_();
+    now.narrow(1, 3 * features, features).sigmoid_();
+    const std::vector<at::Tensor> gate = four(now);
+    at::Tensor cell = states.cells.select(1, t);
+    at::mul_out(cell, gate[0], gate[2]);
+    if (t > 0) cell.addcmul_(gate[1], states.cells.select(1, t - 1));
+    at::Tensor hidden = states.hidden.select(1, t);
+    hidden.copy_(cell.tanh().mul_(gate[3]));
+  }
+  return states;
+}
+
+/// The result, whose backward pass goes through all places from the last one.
+class LstmLoop : public Function<LstmLoop> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& /*gates*/,
+                            const at::Tensor& weight, const LstmStates& states) {
+    context->save_for_backward({states.gates, states.cells, weight});
+    return states.hidden;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    return {gradient_of_gates(saved[0], saved[1], saved[2], gradients.front()), at::Tensor(),
+            at::Tensor()};
+  }
+
+ private:
+  /// What the gradients of h_t and c_t are multiplied with, for all places at once; then, place by
+  /// place, the products. `gates` after their functions.
+  static at::Tensor gradient_of_gates(const at::Tensor& gates, const at::Tensor& cells,
+                                      const at::Tensor& weight, const at::Tensor& hidden) {
+    const int64_t features = weight.size(1);
+    const int64_t time = gates.size(1);
+    const std::vector<at::Tensor> gate = four(gates);
+    const at::Tensor tanh = cells.tanh();
+    at::Tensor result = at::empty_like(gates, at::MemoryFormat::Contiguous);
+    std::vector<at::Tensor> part = four(result);
+    part[0].copy_(gate[2] * gate[0] * (1 - gate[0]));
+    part[1].select(1, 0).zero_();
+    if (time > 1) {
+      const at::Tensor forget = gate[1].narrow(1, 1, time - 1);
+      part[1].narrow(1, 1, time - 1).copy_(cells.narrow(1, 0, time - 1) * forget * (1 - forget));
+    }
+    part[2].copy_(gate[0] * (1 - gate[2] * gate[2]));
+    part[3].copy_(tanh * gate[3] * (1 - gate[3]));
+    const at::Tensor to_cell = gate[3] * (1 - tanh * tanh);
+
+    at::Tensor cell_gradient;
+    for (int64_t t = time - 1; t >= 0; --t) {
+      at::Tensor here = hidden.select(1, t);
+      if (t + 1 < time) here = here.addmm(result.select(1, t + 1), weight);
+      at::Tensor to_cells = here * to_cell.select(1, t);
+      if (t + 1 < time) to_cells.addcmul_(cell_gradient, gate[1].select(1, t + 1));
+      cell_gradient = to_cells;
+      at::Tensor now = result.select(1, t);
+      now.narrow(1, 0, 3 * features)
+          .unflatten(1, std::vector<int64_t>{3, features})
+          .mul_(cell_gradient.unsqueeze(1));
+      now.narrow(1, 3 * features, features).mul_(here);
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh) {
+  const at::Tensor weight = weight_hh.detach();
+  const LstmStates states = run_lstm(gates.detach(), weight);
+  return LstmLoop::apply(RecurrentProduct::apply(gates, weight_hh, states), weight, states);
+}
+
+}  // namespace penstock::model

@@ -1,0 +1,24 @@
+// The recurrence of an LSTM over a whole sequence, with a backward pass of its own.
+//
+// Autograd alone would record some ten small operations for each place, and a matrix product for
+// the gradient of the recurrent weight at each. Here the loop over the places has the products that
+// depend on each other only; the gradients of both weights are one large product each, which can
+// wait (action W, runtime/layer_tape.h).
+//
+//   at::Tensor gates = linear(x, weight_ih, bias);              // [batch, time, 4 * features]
+//   at::Tensor y = lstm_sequence(gates, weight_hh);             // [batch, time, features]
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace penstock::model {
+
+/// Hidden states h_1 ... h_T of an LSTM whose states are zero before the first place:
+///   i, f, g, o = gates_t + weight_hh h_{t-1}
+///   c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g);  h_t = sigmoid(o) tanh(c_t)
+/// (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000, as torch.nn.LSTM).
+/// `gates` [batch, time, 4 * features] is overwritten: it must be the result of an operation that
+/// does not need it for its gradient, and nobody else's. `weight_hh` [4 * features, features].
+at::Tensor lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh);
+
+}  // namespace penstock::model
