@@ -44,6 +44,23 @@ Value SequenceBuilder::causal_attention(const Value& x, const AttentionOptions& 
                     [&] { return detail::make_causal_attention(options); });
 }
 
+Value SequenceBuilder::additive_attention(const AttentionInputs& inputs, const std::string& name) {
+  return apply_made("additive_attention", name,
+                    {inputs.query, inputs.key, inputs.value, inputs.tokens},
+                    [&] { return detail::make_additive_attention(features_of(inputs.query)); });
+}
+
+Value SequenceBuilder::reverse_sequence(const Value& x, const Value& tokens,
+                                        const std::string& name) {
+  return apply_made("reverse_sequence", name, {x, tokens}, detail::make_reverse_sequence);
+}
+
+Value SequenceBuilder::concat_features(const std::vector<Value>& parts, const std::string& name) {
+  return apply_made("concat_features", name, parts, [&] {
+    return detail::make_concat_features(static_cast<int64_t>(parts.size()));
+  });
+}
+
 Value SequenceBuilder::lstm(const Value& x, const LstmOptions& options) {
   return apply_made("lstm", options.name, {x},
                     [&] { return detail::make_lstm(features_of(x), options); });

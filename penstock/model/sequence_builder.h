@@ -12,10 +12,20 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "penstock/model/builder.h"
 
 namespace penstock::model {
+
+/// What additive attention reads: queries [t, features], keys [s, features], values [s, numbers],
+/// and the tokens [s] that keys and values stand for.
+struct AttentionInputs {
+  Value query;
+  Value key;
+  Value value;
+  Value tokens;
+};
 
 class SequenceBuilder : public ModelBuilder {
  public:
@@ -30,6 +40,13 @@ class SequenceBuilder : public ModelBuilder {
   /// Multi-head attention of [time, 3 * width], queries, keys and values side by side, to the same
   /// sequence; each place sees itself and those before it. Makes [time, width].
   Value causal_attention(const Value& x, const AttentionOptions& options);
+  /// Normalised additive attention: [t, numbers], means of the values. Padding is not seen.
+  Value additive_attention(const AttentionInputs& inputs, const std::string& name = "");
+  /// [time, features] of each sentence from its last place to its first. `tokens` [time] say where
+  /// it ends: behind them is padding, token 0, which stays where it is.
+  Value reverse_sequence(const Value& x, const Value& tokens, const std::string& name = "");
+  /// Side by side: [time, a] and [time, b] make [time, a + b].
+  Value concat_features(const std::vector<Value>& parts, const std::string& name = "");
   /// torch.nn.LSTM of one layer and direction: [time, features], the states zero at first.
   Value lstm(const Value& x, const LstmOptions& options);
   /// Dropout with one mask for all places of a sample.

@@ -19,7 +19,7 @@ constexpr int64_t kMaxDepth = 10'000;
 constexpr int64_t kMaxKernel = 255;
 
 /// What a sample is.
-enum class Takes : uint8_t { Numbers, Pictures, Tokens };
+enum class Takes : uint8_t { Numbers, Pictures, Tokens, SentencePairs };
 
 /// Values of the options that a model has; 0 or nothing: it does not have that option.
 struct OwnOptions {
@@ -80,6 +80,17 @@ const std::vector<Architecture>& architectures() {
        detail::make_awd_lm,
        Takes::Tokens,
        {.width = 1150, .depth = 3, .embedding = 400, .dropout = 0.4}},
+      {{"gnmt8",
+        "GNMT for translation, 4 + 4 LSTMs and attention (width 1024, depth 4, dropout 0.2)",
+        {50, 50},
+        32'320},
+       detail::make_gnmt,
+       Takes::SentencePairs,
+       {.width = 1024, .depth = 4, .dropout = 0.2}},
+      {{"gnmt16", "GNMT with 8 + 8 LSTMs (width 1024, depth 8, dropout 0.2)", {50, 50}, 32'320},
+       detail::make_gnmt,
+       Takes::SentencePairs,
+       {.width = 1024, .depth = 8, .dropout = 0.2}},
   };
   return all;
 }
@@ -108,6 +119,11 @@ void check_sample(const ModelSpec& spec, Takes takes) {
   if (takes == Takes::Pictures && dimensions != 3) {
     throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}",
                                   detail::shape_text(spec.input_shape)));
+  }
+  if (takes == Takes::SentencePairs && dimensions != 2) {
+    throw ConfigError(
+        fmt::format("input_shape must be [tokens of the source, tokens of the target], found {}",
+                    detail::shape_text(spec.input_shape)));
   }
   if (takes == Takes::Tokens && dimensions != 1) {
     throw ConfigError(fmt::format("input_shape must be [tokens], found {}",

@@ -72,6 +72,9 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
             124'439'808);
   // Embedding and head once, and the head's bias.
   EXPECT_EQ(make_model({.name = "awd_lm"}).parameter_count(), 24'221'600);
+  // 193.77 M and 277.72 M, the sums of PipeDream's profiles.
+  EXPECT_EQ(make_model({.name = "gnmt8"}).parameter_count(), 193'766'977);
+  EXPECT_EQ(make_model({.name = "gnmt16"}).parameter_count(), 277'718'593);
 }
 
 TEST(Zoo, NamesAreTheSameWithoutLibtorch) {
@@ -84,7 +87,9 @@ TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {
   for (const ZooEntry& entry : zoo()) {
     const Model model = make_model({.name = entry.name});
     EXPECT_EQ(model.name(), entry.name);
-    EXPECT_EQ(model.input_shapes(), (std::vector<Shape>{entry.input_shape}));
+    std::vector<Shape> inputs = {entry.input_shape};
+    if (model.inputs().size() == 2) inputs = {{entry.input_shape[0]}, {entry.input_shape[1]}};
+    EXPECT_EQ(model.input_shapes(), inputs);
     const graph::ValueRef result = model.graph().outputs().front();
     // Language models say something for each place.
     Shape expected = {entry.classes};
@@ -194,6 +199,65 @@ TEST(Zoo, AwdLmIsThatOfPyTorchsModules) {
                                .embedding = 6,
                                .dropout = 0}),
                    2, expected);
+}
+
+/// tests/support/zoo_reference.py gnmt8; the first sentence ends with padding
+TEST(Zoo, GnmtIsThatOfPyTorchsModules) {
+  const ReferenceNumbers expected = {
+      {"loss", 2.40556},
+      {"decoder.att_rnn.attn.linear_att", 6.55902e-05},
+      {"decoder.att_rnn.attn.linear_k.weight", 9.42128e-05},
+      {"decoder.att_rnn.attn.linear_q.weight", 1.73598e-05},
+      {"decoder.att_rnn.attn.normalize_bias", 1.29592e-05},
+      {"decoder.att_rnn.attn.normalize_scalar", 7.49575e-06},
+      {"decoder.att_rnn.rnn.bias_hh_l0", 0.0424574},
+      {"decoder.att_rnn.rnn.bias_ih_l0", 0.0424574},
+      {"decoder.att_rnn.rnn.weight_hh_l0", 0.0537557},
+      {"decoder.att_rnn.rnn.weight_ih_l0", 0.136515},
+      {"decoder.classifier.classifier.bias", 0.3217},
+      {"decoder.classifier.classifier.weight", 0.338648},
+      {"decoder.embedder.weight", 0.0374251},
+      {"decoder.rnn_layers.0.bias_hh_l0", 0.255786},
+      {"decoder.rnn_layers.0.bias_ih_l0", 0.255786},
+      {"decoder.rnn_layers.0.weight_hh_l0", 0.171486},
+      {"decoder.rnn_layers.0.weight_ih_l0", 0.63461},
+      {"decoder.rnn_layers.1.bias_hh_l0", 0.124446},
+      {"decoder.rnn_layers.1.bias_ih_l0", 0.124446},
+      {"decoder.rnn_layers.1.weight_hh_l0", 0.092339},
+      {"decoder.rnn_layers.1.weight_ih_l0", 0.265448},
+      {"decoder.rnn_layers.2.bias_hh_l0", 0.136701},
+      {"decoder.rnn_layers.2.bias_ih_l0", 0.136701},
+      {"decoder.rnn_layers.2.weight_hh_l0", 0.147176},
+      {"decoder.rnn_layers.2.weight_ih_l0", 0.254624},
+      {"encoder.embedder.weight", 0.0048815},
+      {"encoder.rnn_layers.0.bias_hh_l0", 0.00488087},
+      {"encoder.rnn_layers.0.bias_hh_l0_reverse", 0.00246037},
+      {"encoder.rnn_layers.0.bias_ih_l0", 0.00488087},
+      {"encoder.rnn_layers.0.bias_ih_l0_reverse", 0.00246037},
+      {"encoder.rnn_layers.0.weight_hh_l0", 0.00359005},
+      {"encoder.rnn_layers.0.weight_hh_l0_reverse", 0.00160204},
+      {"encoder.rnn_layers.0.weight_ih_l0", 0.00743961},
+      {"encoder.rnn_layers.0.weight_ih_l0_reverse", 0.00400664},
+      {"encoder.rnn_layers.1.bias_hh_l0", 0.0270835},
+      {"encoder.rnn_layers.1.bias_ih_l0", 0.0270835},
+      {"encoder.rnn_layers.1.weight_hh_l0", 0.0210854},
+      {"encoder.rnn_layers.1.weight_ih_l0", 0.0737483},
+      {"encoder.rnn_layers.2.bias_hh_l0", 0.0449049},
+      {"encoder.rnn_layers.2.bias_ih_l0", 0.0449049},
+      {"encoder.rnn_layers.2.weight_hh_l0", 0.0431759},
+      {"encoder.rnn_layers.2.weight_ih_l0", 0.0497905},
+      {"encoder.rnn_layers.3.bias_hh_l0", 0.0253471},
+      {"encoder.rnn_layers.3.bias_ih_l0", 0.0253471},
+      {"encoder.rnn_layers.3.weight_hh_l0", 0.0128007},
+      {"encoder.rnn_layers.3.weight_ih_l0", 0.0266086},
+  };
+  expect_reference(make_model({.name = "gnmt8",
+                               .input_shape = {5, 4},
+                               .classes = 11,
+                               .width = 6,
+                               .depth = 4,
+                               .dropout = 0}),
+                   3, expected);
 }
 
 TEST(Zoo, ResNetsTakeSmallImages) {

@@ -37,6 +37,8 @@ learns 48 0.6 --model gpt --input 32 --width 64 --depth 2 --data text.txt --batc
 
 learns 48 0.9 --model awd_lm --input 32 --classes 64 --width 64 --embedding 32 --depth 2 \
   --dropout 0.2 --data synthetic --epochs 2 --optimizer adamw --lr 0.01
+learns 48 0.9 --model gnmt8 --input 12x10 --classes 32 --width 32 --depth 3 --dropout 0.1 \
+  --data synthetic --epochs 2 --optimizer adamw --lr 0.01
 
 # Cut anywhere they compute what one worker computes, with replicas, dropout and tied weights, too.
 same() {  # same OPTIONS...
@@ -49,6 +51,7 @@ for strategy in dp zb-h1 1f1b-flush; do
   same --model gpt --input 16 --width 32 --depth 2 --dropout 0.1 --strategy $strategy
 done
 for strategy in dp zb-h1; do
+  same --model gnmt8 --input 7x6 --classes 32 --width 16 --ignore-index 0 --strategy $strategy
   same --model awd_lm --input 8 --classes 32 --width 24 --embedding 16 --strategy $strategy
 done
 if [ -d /usr/share/datasets/fashion-mnist ]; then

@@ -78,7 +78,67 @@ class AwdLm(nn.Module):
         return self.decoder(x)
 
 
-MODELS = {"gpt": Gpt, "awd_lm": AwdLm}
+class AdditiveAttention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear_q = nn.Linear(width, width, bias=False)
+        self.linear_k = nn.Linear(width, width, bias=False)
+        self.linear_att = nn.Parameter(torch.empty(width))
+        self.normalize_bias = nn.Parameter(torch.empty(width))
+        self.normalize_scalar = nn.Parameter(torch.empty(1))
+
+    def forward(self, query, context, lengths):
+        pairs = (self.linear_q(query).unsqueeze(2) + self.linear_k(context).unsqueeze(1)
+                 + self.normalize_bias)
+        direction = self.normalize_scalar * self.linear_att / self.linear_att.norm()
+        scores = torch.tanh(pairs) @ direction
+        beyond = torch.arange(context.shape[1]) >= lengths.unsqueeze(1)
+        return scores.masked_fill(beyond.unsqueeze(1), -torch.inf).softmax(2) @ context
+
+
+class Gnmt(nn.Module):
+    """5 and 4 tokens of 11, width 6, depth 4; the first layer reads packed sentences."""
+    inputs, classes = [(3, 5), (3, 4)], 11
+
+    def __init__(self):
+        super().__init__()
+        rnns = lambda *inputs: nn.ModuleList(nn.LSTM(size, 6, batch_first=True) for size in inputs)
+        both = nn.LSTM(6, 6, batch_first=True, bidirectional=True)
+        self.encoder = nn.ModuleDict({"embedder": nn.Embedding(11, 6, padding_idx=0),
+                                      "rnn_layers": nn.ModuleList([both, *rnns(12, 6, 6)])})
+        self.decoder = nn.ModuleDict({
+            "embedder": nn.Embedding(11, 6, padding_idx=0),
+            "att_rnn": nn.ModuleDict({"rnn": nn.LSTM(6, 6, batch_first=True),
+                                      "attn": AdditiveAttention(6)}),
+            "rnn_layers": rnns(12, 12, 12),
+            "classifier": nn.ModuleDict({"classifier": nn.Linear(6, 11)})})
+
+    def encoded(self, source, lengths):
+        layers = self.encoder["rnn_layers"]
+        packed = nn.utils.rnn.pack_padded_sequence(self.encoder["embedder"](source), lengths,
+                                                   batch_first=True, enforce_sorted=False)
+        x, _ = nn.utils.rnn.pad_packed_sequence(layers[0](packed)[0], batch_first=True,
+                                                total_length=source.shape[1])
+        x, _ = layers[1](x)
+        for rnn in layers[2:]:
+            x = rnn(x)[0] + x
+        return x
+
+    def forward(self, source, target):
+        places = torch.arange(1, source.shape[1] + 1)
+        lengths = ((source != 0) * places).amax(1).clamp(min=1)
+        context = self.encoded(source, lengths)
+        first = self.decoder["att_rnn"]
+        x, _ = first["rnn"](self.decoder["embedder"](target))
+        answer = first["attn"](x, context, lengths)
+        layers = self.decoder["rnn_layers"]
+        x, _ = layers[0](torch.cat((x, answer), 2))
+        for rnn in layers[1:]:
+            x = rnn(torch.cat((x, answer), 2))[0] + x
+        return self.decoder["classifier"]["classifier"](x)
+
+
+MODELS = {"gpt": Gpt, "awd_lm": AwdLm, "gnmt8": Gnmt}
 
 
 def filled(numbers, index):

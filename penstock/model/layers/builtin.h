@@ -33,11 +33,14 @@ LayerPtr make_dropout(double probability);
 LayerPtr make_locked_dropout(double probability);
 LayerPtr make_add();
 LayerPtr make_concat(int64_t parts);
+LayerPtr make_concat_features(int64_t parts);
 LayerPtr make_split(int64_t parts);
 LayerPtr make_embedding(const EmbeddingOptions& options);
 LayerPtr make_position_embedding(int64_t places, int64_t features, const Init& init);
 LayerPtr make_layer_norm(int64_t features, const LayerNormOptions& options);
 LayerPtr make_causal_attention(const AttentionOptions& options);
+LayerPtr make_additive_attention(int64_t features);
+LayerPtr make_reverse_sequence();
 LayerPtr make_lstm(int64_t in_features, const LstmOptions& options);
 
 }  // namespace penstock::model::detail

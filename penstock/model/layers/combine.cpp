@@ -42,22 +42,30 @@ class Add final : public BuiltinLayer {
   }
 };
 
+/// Along the first dimension of a sample, or the last one.
 class Concat final : public BuiltinLayer {
  public:
-  explicit Concat(int64_t parts) : parts_(parts) {}
+  enum class Along : uint8_t { Channels, Features };
+  Concat(int64_t parts, Along along) : parts_(parts), along_(along) {}
 
-  std::string kind() const override { return "concat"; }
+  std::string kind() const override {
+    return along_ == Along::Channels ? "concat" : "concat_features";
+  }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, static_cast<size_t>(parts_));
     Shape out = inputs[0];
     if (out.empty()) throw ConfigError("expected inputs with a channel dimension, found scalars");
+    const size_t dimension = along_ == Along::Channels ? 0 : out.size() - 1;
     for (size_t i = 1; i < inputs.size(); ++i) {
-      const Shape& part = inputs[i];
-      if (part.size() != out.size() || !std::equal(part.begin() + 1, part.end(), out.begin() + 1)) {
-        throw ConfigError(fmt::format("inputs may differ in channels only, found {} and {}",
-                                      shape_text(inputs[0]), shape_text(part)));
+      Shape part = inputs[i];
+      const int64_t size = part.size() == out.size() ? part[dimension] : 0;
+      if (size > 0) part[dimension] = out[dimension];
+      if (part != out) {
+        throw ConfigError(fmt::format("inputs may differ in {} only, found {} and {}",
+                                      along_ == Along::Channels ? "channels" : "features",
+                                      shape_text(inputs[0]), shape_text(inputs[i])));
       }
-      out[0] += part[0];
+      out[dimension] += size;
     }
     return {out};
   }
@@ -74,11 +82,13 @@ class Concat final : public BuiltinLayer {
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
-    return {at::cat(at::TensorList(inputs.data(), inputs.size()), 1)};
+    return {
+        at::cat(at::TensorList(inputs.data(), inputs.size()), along_ == Along::Channels ? 1 : -1)};
   }
 
  private:
   int64_t parts_;
+  Along along_;
 };
 
 class Split final : public BuiltinLayer {
@@ -145,7 +155,12 @@ LayerPtr make_add() { return std::make_shared<Add>(); }
 
 LayerPtr make_concat(int64_t parts) {
   check_range(parts, 1, 100'000, "number of parts");
-  return std::make_shared<Concat>(parts);
+  return std::make_shared<Concat>(parts, Concat::Along::Channels);
+}
+
+LayerPtr make_concat_features(int64_t parts) {
+  check_range(parts, 1, kMaxExtent, "parts");
+  return std::make_shared<Concat>(parts, Concat::Along::Features);
 }
 
 LayerPtr make_split(int64_t parts) {

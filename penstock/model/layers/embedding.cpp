@@ -21,7 +21,9 @@ class Embedding final : public BuiltinLayer {
   explicit Embedding(EmbeddingOptions options) : options_(std::move(options)) {}
 
   std::string kind() const override { return "embedding"; }
-  std::string code() const override { return fmt::format("embedding {}", options_.dropout); }
+  std::string code() const override {
+    return fmt::format("embedding {} {}", options_.dropout, padding());
+  }
   bool is_random() const override { return options_.dropout > 0; }
   std::vector<ParameterSpec> parameters() const override {
     return {{"weight", {options_.values, options_.features}, options_.weight_init}};
@@ -52,7 +54,7 @@ class Embedding final : public BuiltinLayer {
 
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {
-    const at::Tensor rows = at::embedding(weights[0], inputs[0]);
+    const at::Tensor rows = at::embedding(weights[0], inputs[0], padding());
     if (!context.training || !is_random()) return {rows};
     // As if the rows of the table had been multiplied, without touching all of them.
     at::Tensor mask = at::empty({options_.values, 1}, weights[0].options());
@@ -63,6 +65,8 @@ class Embedding final : public BuiltinLayer {
   }
 
  private:
+  int64_t padding() const { return options_.padding.value_or(-1); }
+
   EmbeddingOptions options_;
 };
 
@@ -107,6 +111,7 @@ LayerPtr make_embedding(const EmbeddingOptions& options) {
   check_range(options.values, 1, kMaxElements, "values");
   check_range(options.features, 1, kMaxElements, "features");
   check_probability(options.dropout);
+  if (options.padding) check_range(*options.padding, 0, options.values - 1, "padding");
   return std::make_shared<Embedding>(options);
 }
 

@@ -82,6 +82,12 @@ std::vector<Trial> trials() {
   all.emplace_back(detail::make_lstm(2, {.features = 3}), std::vector<Shape>{{1, 2}});
   all.emplace_back(detail::make_lstm(2, {.features = 2, .weight_dropout = 0.4}),
                    std::vector<Shape>{{4, 2}});
+  all.emplace_back(detail::make_embedding({.values = 4, .features = 3, .padding = 3}),
+                   std::vector<Shape>{{3}}, 2, 3);
+  all.emplace_back(detail::make_concat_features(2), std::vector<Shape>{{3, 2}, {3, 1}});
+  all.emplace_back(detail::make_reverse_sequence(), std::vector<Shape>{{4, 2}, {4}}, 2, 3);
+  all.emplace_back(detail::make_additive_attention(3),
+                   std::vector<Shape>{{2, 3}, {4, 3}, {4, 2}, {4}}, 2, 3);
   all.emplace_back(detail::make_locked_dropout(0.4), std::vector<Shape>{{3, 4}});
   all.emplace_back(detail::make_layer_norm(4, {}), std::vector<Shape>{{3, 4}});
   all.emplace_back(detail::make_causal_attention({.heads = 2}), std::vector<Shape>{{3, 12}});
@@ -298,6 +304,10 @@ TEST(Layers, OptionsOutOfRangeAreNamed) {
               detail::make_embedding({.values = 3, .features = 2, .dropout = 1});
             }).find("dropout"),
             std::string::npos);
+  EXPECT_NE(text_of_error([] {
+              detail::make_embedding({.values = 3, .features = 2, .padding = 3});
+            }).find("padding"),
+            std::string::npos);
   EXPECT_NE(text_of_error([] { detail::make_causal_attention({.heads = 0}); }).find("heads"),
             std::string::npos);
   EXPECT_NE(text_of_error([] { detail::make_layer_norm(3, {.epsilon = -1}); }).find("epsilon"),
@@ -314,6 +324,10 @@ TEST(Layers, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(detail::make_add()->output_shapes({{4}, {5}}), ConfigError);
   EXPECT_THROW(detail::make_concat(2)->output_shapes({{4, 2}, {4, 3}}), ConfigError);
   EXPECT_THROW(detail::make_split(2)->output_shapes({{3, 2}}), ConfigError);
+  EXPECT_THROW(detail::make_concat_features(2)->output_shapes({{4, 2}, {3, 2}}), ConfigError);
+  EXPECT_THROW(detail::make_reverse_sequence()->output_shapes({{4, 2}, {3}}), ConfigError);
+  EXPECT_THROW(detail::make_additive_attention(3)->output_shapes({{2, 3}, {4, 3}, {5, 2}, {4}}),
+               ConfigError);
   EXPECT_THROW(detail::make_lstm(4, {.features = 2})->output_shapes({{4, 3}}), ConfigError);
   EXPECT_THROW(detail::make_locked_dropout(0.1)->output_shapes({{4}}), ConfigError);
   EXPECT_THROW(detail::make_layer_norm(4, {})->output_shapes({{4, 3}}), ConfigError);

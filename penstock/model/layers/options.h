@@ -51,6 +51,7 @@ struct EmbeddingOptions {
   /// Of whole rows: a token that is left out is so at all of its places, in all samples of a
   /// micro-batch.
   double dropout = 0;
+  std::optional<int64_t> padding = {};  ///< a token whose row is not trained
   std::string name = {};
   Init weight_init = Init::normal(1);  ///< as PyTorch's
 };

@@ -62,6 +62,44 @@ Tensors results_of(const at::Tensor& output, Tensors leaves, const Trial& trial)
   return results;
 }
 
+TEST(Embedding, DoesNotTrainTheRowOfPadding) {
+  Trial trial(detail::make_embedding({.values = 4, .features = 3, .padding = 2}), {{4}}, 2, 4);
+  trial.weights[0].requires_grad_();
+  const at::Tensor gradient =
+      torch::autograd::grad({trial.run()[0].sum()}, {trial.weights[0]}).front();
+  EXPECT_TRUE(at::equal(gradient.select(1, 0), at::tensor({2.0, 2.0, 0.0, 2.0}, at::kDouble)));
+}
+
+TEST(ReverseSequence, TurnsEachSentenceAndLeavesPadding) {
+  Trial trial(detail::make_reverse_sequence(), {{4, 2}, {4}}, 3, 9);
+  trial.inputs[1] = at::tensor({5, 0, 7, 0, 1, 2, 3, 4, 0, 0, 0, 0}, at::kLong).view({3, 4});
+  const at::Tensor x = trial.inputs[0];
+  const at::Tensor y = trial.run()[0];
+  const auto order = [&](int64_t sample, const std::vector<int64_t>& places) {
+    return x[sample].index_select(0, at::tensor(places));
+  };
+  EXPECT_TRUE(at::equal(y[0], order(0, {2, 1, 0, 3}))) << "padding inside of a sentence is a token";
+  EXPECT_TRUE(at::equal(y[1], order(1, {3, 2, 1, 0})));
+  EXPECT_TRUE(at::equal(y[2], x[2]));
+  trial.inputs[0] = y;
+  EXPECT_TRUE(at::equal(trial.run()[0], x));
+}
+
+TEST(AdditiveAttention, MatchesTheDefinitionAndSeesNoPadding) {
+  Trial trial(detail::make_additive_attention(3), {{2, 3}, {4, 3}, {4, 5}, {4}}, 2, 9);
+  trial.inputs[3] = at::tensor({5, 6, 0, 0, 1, 2, 3, 4}, at::kLong).view({2, 4});
+  const at::Tensor y = trial.run()[0];
+  const at::Tensor direction = trial.weights[0] / trial.weights[0].norm() * trial.weights[2];
+  for (const int64_t sample : {0, 1}) {
+    const int64_t length = sample == 0 ? 2 : 4;
+    const at::Tensor sums =
+        trial.inputs[0][sample][1] + trial.weights[1] + trial.inputs[1][sample].slice(0, 0, length);
+    const at::Tensor shares = at::softmax(sums.tanh().matmul(direction), 0);
+    EXPECT_TRUE(
+        at::allclose(y[sample][1], shares.matmul(trial.inputs[2][sample].slice(0, 0, length))));
+  }
+}
+
 TEST(Lstm, IsThatOfLibtorch) {
   for (const int64_t time : {1, 7}) {
     Trial trial(detail::make_lstm(5, {.features = 3}), {{time, 5}}, 4);

@@ -123,6 +123,8 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
       {detail::make_gelu(), {{6}}, 4 * 2 * 12, 4 * 3 * 12, 4 * 12},
       {detail::make_add(), {{6}, {6}}, 4 * 3 * 12, 0, 4 * 12},
       {detail::make_concat(2), {{1, 2}, {2, 2}}, 4 * 2 * 12, 0, 4 * 12},
+      {detail::make_concat_features(2), {{2, 1}, {2, 2}}, 4 * 2 * 12, 0, 4 * 12},
+      {detail::make_reverse_sequence(), {{3, 2}, {3}}, 4 * 2 * 12, 4 * 3 * 12, 4 * 12},
       {detail::make_split(2), {{2, 3}}, 0, 4 * 2 * 12, 0},
       {detail::make_flatten(), {{2, 3}}, 0, 0, 0},
       {detail::make_dropout(0.5), {{6}}, 4 * 4 * 12, 4 * 3 * 12, 4 * 2 * 12},
@@ -160,6 +162,17 @@ TEST(LayerWork, EmbeddingsReadRowsAndClearTheTablesGradient) {
             (std::vector<Operation>{pass(OperationKind::Elementwise, 400, 4 * (2 * 24 + 400))}));
   EXPECT_TRUE(work.backward_inputs.empty());
   EXPECT_EQ(work.stash_bytes, 4 * 24);
+}
+
+TEST(LayerWork, AdditiveAttentionVisitsAllPairsOfPlaces) {
+  // 2 samples, 3 targets, 5 sources, 4 numbers compared, 6 returned.
+  const LayerWork work =
+      work_of(detail::make_additive_attention(4), {{3, 4}, {5, 4}, {5, 6}, {5}}, 2);
+  EXPECT_EQ(work.forward[0].flops, 2 * 3 * 5 * 4);
+  EXPECT_EQ(work.forward[2].flops, 2 * (2 * 3 * 5 * 4));
+  EXPECT_EQ(work.forward[4],
+            pass(OperationKind::Matmul, 2 * 2 * 3 * 5 * 6, 2 * 4 * (3 * 5 + 5 * 6 + 3 * 6)));
+  EXPECT_EQ(work.stash_bytes, 4 * (36 + 24 + 30)) << "the result, the queries, the scores";
 }
 
 TEST(LayerWork, LstmsReadTheirRecurrentWeightAtEachPlace) {

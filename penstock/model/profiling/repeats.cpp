@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "penstock/model/profiling/values.h"
 #include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::model::detail {
