@@ -127,6 +127,20 @@ std::vector<Value> ModelBuilder::split(const Value& x, int64_t parts, const std:
   return place(make("split", name, [&] { return detail::make_split(parts); }), {x}, name);
 }
 
+Value ModelBuilder::with_auxiliary(const Value& answer,
+                                   const std::vector<std::pair<Value, double>>& others,
+                                   const std::string& name) {
+  std::vector<Value> parts = {answer};
+  auxiliary_weights_.clear();
+  for (const auto& [value, weight] : others) {
+    parts.push_back(value);
+    auxiliary_weights_.push_back(weight);
+  }
+  auxiliary_ = apply_made("stack_logits", name, parts,
+                          [&] { return detail::make_stack_logits(std::ssize(parts)); });
+  return *auxiliary_;
+}
+
 std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer,
                                        const std::vector<Value>& inputs, const std::string& name) {
   if (dynamic_cast<const detail::BuiltinLayer*>(layer.get()) == nullptr) has_own_layer_ = true;
@@ -217,6 +231,10 @@ void ModelBuilder::tie(const std::string& layer, const std::string& parameter,
 
 Model ModelBuilder::build(const std::vector<Value>& outputs) {
   if (outputs.empty()) throw ConfigError(fmt::format("model '{}': no outputs", name_));
+  if (auxiliary_ && (outputs.size() != 1 || outputs[0].ref != auxiliary_->ref)) {
+    throw ConfigError(fmt::format(
+        "model '{}': an answer with auxiliary ones must be the model's only output", name_));
+  }
   std::vector<graph::ValueRef> refs;
   for (const Value& value : outputs) {
     check_owner(value, "the model's outputs");
@@ -232,6 +250,7 @@ Model ModelBuilder::build(const std::vector<Value>& outputs) {
   std::vector<InputSpec> inputs = model.inputs();
   for (const auto& [index, spec] : token_inputs_) inputs[index] = spec;
   model.set_inputs(std::move(inputs));
+  model.set_auxiliary_weights(auxiliary_weights_);
   return model;
 }
 

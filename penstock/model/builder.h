@@ -16,8 +16,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/model/layers/options.h"
@@ -56,6 +58,11 @@ class ModelBuilder {
   Value concat(const std::vector<Value>& parts, const std::string& name = "");
   /// Equal parts along the channel dimension: a layer with several outputs.
   std::vector<Value> split(const Value& x, int64_t parts, const std::string& name = "");
+  /// The model's output, for classifiers that learn from more than their answer: logits [classes]
+  /// of the answer, and others whose loss counts with a weight beside the answer's
+  /// (Model::auxiliary_weights). In evaluation there is the answer alone.
+  Value with_auxiliary(const Value& answer, const std::vector<std::pair<Value, double>>& others,
+                       const std::string& name = "");
   /// Makes a parameter of `layer` the same weight as that of `owner`, an earlier layer: one weight,
   /// used twice, trained on the sum of the gradients. The shapes must be equal. `layer`'s own
   /// initialisation is ignored. Throws ConfigError for names that do not exist, shapes that differ,
@@ -97,7 +104,9 @@ class ModelBuilder {
   std::map<std::string, LayerId> names_;
   std::set<graph::ParameterRef> lent_;  ///< parameters that others are tied to
   std::map<std::string, int> count_of_kind_;
-  bool has_own_layer_ = false;  ///< a user's
+  bool has_own_layer_ = false;      ///< a user's
+  std::optional<Value> auxiliary_;  ///< what with_auxiliary() returned
+  std::vector<double> auxiliary_weights_;
 };
 
 }  // namespace penstock::model

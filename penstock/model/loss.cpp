@@ -226,6 +226,25 @@ LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
   return result;
 }
 
+LossResult auxiliary_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                                   const MiniBatchSize& mini_batch, const LossSpec& spec) {
+  const auto most = static_cast<int64_t>(1 + spec.auxiliary_weights.size());
+  if (logits.dim() != 3 || logits.size(1) < 1 || logits.size(1) > most) {
+    throw ConfigError(
+        fmt::format("cross-entropy: expected logits of shape [batch, 1 to {}, classes], found {}",
+                    most, sizes_text(logits)));
+  }
+  LossResult result = cross_entropy(logits.select(1, 0), targets, mini_batch, spec);
+  for (int64_t i = 1; i < logits.size(1); ++i) {
+    const double weight = spec.auxiliary_weights[static_cast<size_t>(i - 1)];
+    const LossResult other = cross_entropy(logits.select(1, i), targets, mini_batch, spec);
+    result.scaled_loss = result.scaled_loss + other.scaled_loss * weight;
+    result.loss_sum += weight * other.loss_sum;
+    if (result.unread.defined()) result.unread[0].add_(other.unread[0], weight);
+  }
+  return result;
+}
+
 LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                const MiniBatchSize& mini_batch) {
   check_pixels(logits, targets);
@@ -329,6 +348,12 @@ LossSpec loss_for(const Model& model, const LossSpec& spec) {
         "the model '{}' makes one number for a sample, cross-entropy needs one for each class",
         model.name()));
   }
+  result.auxiliary_weights = model.auxiliary_weights();
+  if (!is_cross_entropy && !result.auxiliary_weights.empty()) {
+    throw ConfigError(
+        fmt::format("the model '{}' has an auxiliary head, for the loss cross-entropy: found {}",
+                    model.name(), result.name));
+  }
   return result;
 }
 
@@ -336,6 +361,12 @@ Loss make_loss(const LossSpec& spec) {
   if (spec.name == kMeanSquaredError) return mean_squared_error;
   if (spec.name == kBinaryCrossEntropy) return binary_cross_entropy;
   if (spec.name == kModel) return own_loss;
+  if (!spec.auxiliary_weights.empty()) {
+    return [spec](const at::Tensor& logits, const at::Tensor& targets,
+                  const MiniBatchSize& mini_batch) {
+      return auxiliary_cross_entropy(logits, targets, mini_batch, spec);
+    };
+  }
   return
       [spec](const at::Tensor& logits, const at::Tensor& targets, const MiniBatchSize& mini_batch) {
         return cross_entropy(logits, targets, mini_batch, spec);
@@ -350,6 +381,8 @@ TargetSpec targets_for(const Model& model, const LossSpec& spec) {
             .shape = std::move(shape),
             .type = at::kFloat,
             .are_probabilities = spec.name == kBinaryCrossEntropy};
+  if (!model.auxiliary_weights().empty())
+    return {.needed = true, .shape = {}, .classes = shape.back()};
   // As class_dimension() prefers it, without the batch.
   const size_t dimension = shape.size() == 2 ? 1 : 0;
   TargetSpec targets{.needed = true, .shape = shape, .classes = shape.at(dimension)};

@@ -47,6 +47,12 @@ using Loss = std::function<LossResult(const at::Tensor& output, const at::Tensor
 LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                          const MiniBatchSize& mini_batch, const LossSpec& spec = {});
 
+/// For models with auxiliary answers: logits [batch, 1 + n, classes], targets [batch]. The
+/// cross-entropy of the first, and of each other one that is there, times its weight of the spec
+/// (Szegedy et al. 2016, section 4). `correct` is that of the first. Throws ConfigError as above.
+LossResult auxiliary_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                                   const MiniBatchSize& mini_batch, const LossSpec& spec);
+
 /// cross_entropy() of logits [batch, classes, height, width] in one pass over the pixels, for
 /// frames that come one by one. Pixels whose target is kNoTarget count nothing.
 LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,

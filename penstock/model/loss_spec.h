@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace penstock::model {
 
@@ -15,6 +16,8 @@ struct LossSpec {
   double label_smoothing = 0;
   /// cross-entropy: targets of this value count nothing, as PyTorch's ignore_index.
   int64_t ignore_index = -100;
+  /// What auxiliary answers of the model count (Model::auxiliary_weights). The model says it.
+  std::vector<double> auxiliary_weights = {};
 };
 
 inline constexpr const char* kLossNames =

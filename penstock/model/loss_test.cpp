@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "penstock/model/builder.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model {
@@ -91,6 +92,40 @@ TEST(PixelCrossEntropy, CountsAsTheOperationsDo) {
   EXPECT_THROW(pixel_cross_entropy(logits, targets({0, 2}), {1, 1}), ConfigError);
   EXPECT_THROW(pixel_cross_entropy(logits, targets({-1, 1}), {1, 1}), ConfigError);
   EXPECT_EQ(pixel_cross_entropy(logits, targets({kNoTarget, kNoTarget}), {}).loss_sum, 0);
+}
+
+TEST(AuxiliaryCrossEntropy, AddsTheOtherAnswersTimesTheirWeights) {
+  const at::Tensor logits = at::linspace(-2, 3, 24).sin().view({4, 2, 3});
+  const at::Tensor targets = at::tensor({0, 2, 1, 1}, at::kLong);
+  const LossSpec spec{.name = "cross-entropy", .auxiliary_weights = {0.4}};
+  const MiniBatchSize all{.samples = 8};
+  const LossResult answer = cross_entropy(logits.select(1, 0), targets, all, spec);
+  const LossResult other = cross_entropy(logits.select(1, 1), targets, all, spec);
+  const LossResult both = auxiliary_cross_entropy(logits, targets, all, spec);
+  EXPECT_DOUBLE_EQ(both.loss_sum, answer.loss_sum + 0.4 * other.loss_sum);
+  EXPECT_FLOAT_EQ(both.scaled_loss.item<float>(),
+                  answer.scaled_loss.item<float>() + 0.4F * other.scaled_loss.item<float>());
+  EXPECT_EQ(both.correct, answer.correct);
+  EXPECT_EQ(both.targets, 4);
+  // In evaluation.
+  EXPECT_EQ(auxiliary_cross_entropy(logits.narrow(1, 0, 1), targets, all, spec).loss_sum,
+            answer.loss_sum);
+  EXPECT_THROW(auxiliary_cross_entropy(logits.select(1, 0), targets, all, spec), ConfigError);
+}
+
+TEST(AuxiliaryCrossEntropy, ComesWithTheModel) {
+  ModelBuilder net("two answers");
+  const Value x = net.input({4});
+  const Value answer = net.linear(x, {.features = 3});
+  const Value other = net.linear(x, {.features = 3});
+  const Model model = net.build(net.with_auxiliary(answer, {{other, 0.25}}));
+  const LossSpec spec = loss_for(model, {});
+  EXPECT_EQ(spec.auxiliary_weights, std::vector<double>{0.25});
+  const TargetSpec targets = targets_for(model, spec);
+  EXPECT_EQ(targets.classes, 3);
+  EXPECT_EQ(targets.shape, Shape{});
+  EXPECT_THROW(loss_for(model, {.name = "mean-squared-error"}), ConfigError);
+  EXPECT_THROW(net.build(answer), ConfigError);
 }
 
 }  // namespace

@@ -47,6 +47,13 @@ class Model {
   void set_returns_loss() { returns_loss_ = true; }
   bool returns_loss() const { return returns_loss_; }
 
+  /// The output is [1 + n, classes] logits: first the answer, then n others that the loss counts
+  /// with these weights beside it. In evaluation there is the answer alone, [1, classes].
+  void set_auxiliary_weights(std::vector<double> weights) {
+    auxiliary_weights_ = std::move(weights);
+  }
+  const std::vector<double>& auxiliary_weights() const { return auxiliary_weights_; }
+
   const std::string& name() const { return name_; }
   const graph::ModelGraph& graph() const { return graph_; }
   const Layer& layer(LayerId id) const { return *layers_.at(id.index()); }
@@ -83,6 +90,7 @@ class Model {
   int64_t parameter_count_ = 0;
   std::vector<ExtraTensor> extra_state_;
   std::vector<InputSpec> inputs_;
+  std::vector<double> auxiliary_weights_;
   bool returns_loss_ = false;
   bool takes_channels_last_ = false;
 };

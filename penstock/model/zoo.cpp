@@ -62,6 +62,8 @@ const std::vector<Architecture>& architectures() {
        detail::make_resnet18},
       {{"resnet50", "ResNet-50 for ImageNet, bottleneck blocks", {3, 224, 224}, 1000},
        detail::make_resnet50},
+      {{"inception_v3", "Inception-v3 for ImageNet, with its auxiliary head", {3, 299, 299}, 1000},
+       detail::make_inception_v3},
       {{"partime",
         "convolutions of one width without downscaling, for streams (width 16, depth 10, kernel 5)",
         {3, 32, 32},

@@ -52,8 +52,9 @@ at::Tensor forward(const Model& model, const at::Tensor& input) {
 
 TEST(Zoo, ParameterCountsAreThePublishedOnes) {
   const std::map<std::string, int64_t> published = {
-      {"lenet5", 61'706},       {"alexnet", 61'100'840},  {"vgg16", 138'357'544},
-      {"resnet18", 11'689'512}, {"resnet50", 25'557'032}, {"vgg_small", 813'546}};
+      {"lenet5", 61'706},          {"alexnet", 61'100'840},  {"vgg16", 138'357'544},
+      {"resnet18", 11'689'512},    {"resnet50", 25'557'032}, {"vgg_small", 813'546},
+      {"inception_v3", 27'161'264}};
   for (const auto& [name, count] : published)
     EXPECT_EQ(make_model({.name = name}).parameter_count(), count) << name;
   EXPECT_EQ(make_model({.name = "mlp", .width = 100, .depth = 2}).parameter_count(),
@@ -91,10 +92,11 @@ TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {
     if (model.inputs().size() == 2) inputs = {{entry.input_shape[0]}, {entry.input_shape[1]}};
     EXPECT_EQ(model.input_shapes(), inputs);
     const graph::ValueRef result = model.graph().outputs().front();
-    // Language models say something for each place.
+    // Inception has an answer and an auxiliary one; language models one for each place.
     Shape expected = {entry.classes};
     if (model.inputs().front().type == at::kLong)
       expected.insert(expected.begin(), entry.input_shape.back());
+    if (!model.auxiliary_weights().empty()) expected.insert(expected.begin(), 2);
     EXPECT_EQ(model.output_shapes(result.layer).front(), expected);
   }
 }
@@ -120,6 +122,15 @@ TEST(Zoo, StateDictKeysAreTorchvisions) {
     EXPECT_TRUE(resnet.contains(key)) << key;
   }
   EXPECT_FALSE(resnet.contains("conv1.bias"));
+  const std::set<std::string> inception = state_dict_keys(make_model({.name = "inception_v3"}));
+  EXPECT_EQ(inception.size(), 96 * 5 + 4U) << "convolutions with norms, two classifiers";
+  for (const char* key :
+       {"Conv2d_1a_3x3.conv.weight", "Mixed_5b.branch_pool.bn.running_mean",
+        "Mixed_6a.branch3x3dbl_3.conv.weight", "Mixed_6c.branch7x7dbl_5.bn.bias",
+        "Mixed_7a.branch7x7x3_4.conv.weight", "Mixed_7c.branch3x3dbl_3b.bn.weight",
+        "AuxLogits.conv1.conv.weight", "AuxLogits.fc.weight", "fc.bias"}) {
+    EXPECT_TRUE(inception.contains(key)) << key;
+  }
   EXPECT_FALSE(
       state_dict_keys(make_model({.name = "resnet18"})).contains("layer1.0.downsample.0.weight"));
 }

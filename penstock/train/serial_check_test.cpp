@@ -210,6 +210,21 @@ TEST(SerialCheck, TiedAutoencoderOfTheZooIsCheckedToo) {
                8);
 }
 
+TEST(SerialCheck, AuxiliaryAnswersComeFromAnyStage) {
+  model::ModelBuilder net("two answers");
+  model::Value x = net.tanh(net.linear(net.input({6}), {.features = 8}));
+  const model::Value early = net.linear(x, {.features = 3, .name = "early"});
+  x = net.tanh(net.linear(x, {.features = 8}));
+  x = net.linear(net.tanh(net.linear(x, {.features = 8})), {.features = 3});
+  const model::Model model = net.build(net.with_auxiliary(x, {{early, 0.4}}));
+  const DataSplit data = feature_data();
+  for (const char* strategy : {"gpipe", "zb-h1"}) {
+    expect_equal(check_against_serial(model, data,
+                                      check_options(plan_for(model, strategy, {1, 1, 1}, 4)), 8),
+                 8);
+  }
+}
+
 TEST(SerialCheck, RefusesWhatItCannotCheck) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();

@@ -35,6 +35,7 @@ LayerPtr make_add();
 LayerPtr make_concat(int64_t parts);
 LayerPtr make_concat_features(int64_t parts);
 LayerPtr make_split(int64_t parts);
+LayerPtr make_stack_logits(int64_t parts);
 LayerPtr make_embedding(const EmbeddingOptions& options);
 LayerPtr make_position_embedding(int64_t places, int64_t features, const Init& init);
 LayerPtr make_layer_norm(int64_t features, const LayerNormOptions& options);

@@ -2,6 +2,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/flatten.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,6 +92,46 @@ class Concat final : public BuiltinLayer {
   Along along_;
 };
 
+/// Logits [classes] of an answer and of auxiliary ones, one below the other; in evaluation the
+/// answer alone.
+class StackLogits final : public BuiltinLayer {
+ public:
+  explicit StackLogits(int64_t parts) : parts_(parts) {}
+
+  std::string kind() const override { return "stack_logits"; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, static_cast<size_t>(parts_));
+    for (const Shape& input : inputs) {
+      if (input.size() != 1 || input != inputs[0]) {
+        throw ConfigError(
+            fmt::format("expected logits [classes] of the same classes, found {} and "
+                        "{}",
+                        shape_text(inputs[0]), shape_text(input)));
+      }
+    }
+    return {{parts_, inputs[0][0]}};
+  }
+  /// Backward returns views.
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
+    const int64_t numbers = batch_numbers(outputs, batch);
+    return {.forward = {copy(numbers)},
+            .backward_weights = {},
+            .backward_inputs = {},
+            .stash_bytes = tensor_bytes(numbers),
+            .saves_inputs = false,
+            .saves_outputs = false};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    const size_t count = context.training ? inputs.size() : 1;
+    return {at::stack(at::TensorList(inputs.data(), count), 1)};
+  }
+
+ private:
+  int64_t parts_;
+};
+
 class Split final : public BuiltinLayer {
  public:
   explicit Split(int64_t parts) : parts_(parts) {}
@@ -161,6 +202,11 @@ LayerPtr make_concat(int64_t parts) {
 LayerPtr make_concat_features(int64_t parts) {
   check_range(parts, 1, kMaxExtent, "parts");
   return std::make_shared<Concat>(parts, Concat::Along::Features);
+}
+
+LayerPtr make_stack_logits(int64_t parts) {
+  check_range(parts, 1, kMaxExtent, "parts");
+  return std::make_shared<StackLogits>(parts);
 }
 
 LayerPtr make_split(int64_t parts) {

@@ -53,6 +53,10 @@ std::vector<Trial> trials() {
                    std::vector<Shape>{{2, 5, 6}});
   all.emplace_back(detail::make_conv2d(4, {.channels = 2, .kernel = 2, .groups = 2, .bias = false}),
                    std::vector<Shape>{{4, 4, 3}});
+  all.emplace_back(
+      detail::make_conv2d(2, {.channels = 3, .kernel = 1, .kernel_width = 3, .padding_width = 1}),
+      std::vector<Shape>{{2, 3, 5}});
+  all.emplace_back(detail::make_stack_logits(2), std::vector<Shape>{{3}, {3}});
   all.emplace_back(detail::make_linear(5, {.features = 3}), std::vector<Shape>{{5}});
   all.emplace_back(detail::make_linear(3, {.features = 2, .bias = false}),
                    std::vector<Shape>{{4, 3}});
@@ -156,7 +160,8 @@ TEST(Layers, GradientsMatchFiniteDifferences) {
 TEST(Layers, InferredShapesAgreeWithTheTrialRunOfTheBaseClass) {
   for (const Trial& trial : trials()) {
     SCOPED_TRACE(trial.layer->kind());
-    if (trial.has_tokens()) continue;  // the base class tries real numbers
+    // The base class tries real numbers, in evaluation.
+    if (trial.has_tokens() || trial.layer->kind() == "stack_logits") continue;
     EXPECT_EQ(trial.layer->output_shapes(trial.input_shapes),
               trial.layer->Layer::output_shapes(trial.input_shapes));
   }
@@ -188,6 +193,24 @@ TEST(Conv2d, MatchesTheDefinition) {
     }
     EXPECT_NEAR(y[1][channel][1][0].item<double>(), expected, 1e-12);
   }
+}
+
+TEST(Conv2d, MayBeWiderThanHigh) {
+  const detail::LayerPtr layer = detail::make_conv2d(
+      2, {.channels = 3, .kernel = 1, .bias = false, .kernel_width = 7, .padding_width = 3});
+  EXPECT_EQ(layer->parameters()[0].shape, (Shape{3, 2, 1, 7}));
+  EXPECT_EQ(layer->output_shapes({{2, 4, 9}}), (std::vector<Shape>{{3, 4, 9}}));
+  Trial trial(layer, {{2, 4, 9}});
+  const at::Tensor expected =
+      (trial.inputs[0][0].select(1, 2).slice(1, 1, 8) * trial.weights[0][1].select(1, 0)).sum();
+  EXPECT_NEAR(trial.run()[0][0][1][2][4].item<double>(), expected.item<double>(), 1e-12);
+}
+
+TEST(StackLogits, HasTheAnswerAloneInEvaluation) {
+  Trial trial(detail::make_stack_logits(2), {{3}, {3}});
+  EXPECT_TRUE(at::equal(trial.run()[0].select(1, 1), trial.inputs[1]));
+  trial.context.training = false;
+  EXPECT_TRUE(at::equal(trial.run()[0], trial.inputs[0].unsqueeze(1)));
 }
 
 TEST(BatchNorm2d, HoldsItsRunningStatisticsBesideItsWeights) {
@@ -323,6 +346,7 @@ TEST(Layers, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(detail::make_batch_norm2d(3, {})->output_shapes({{4, 2, 2}}), ConfigError);
   EXPECT_THROW(detail::make_add()->output_shapes({{4}, {5}}), ConfigError);
   EXPECT_THROW(detail::make_concat(2)->output_shapes({{4, 2}, {4, 3}}), ConfigError);
+  EXPECT_THROW(detail::make_stack_logits(2)->output_shapes({{3}, {2}}), ConfigError);
   EXPECT_THROW(detail::make_split(2)->output_shapes({{3, 2}}), ConfigError);
   EXPECT_THROW(detail::make_concat_features(2)->output_shapes({{4, 2}, {3, 2}}), ConfigError);
   EXPECT_THROW(detail::make_reverse_sequence()->output_shapes({{4, 2}, {3}}), ConfigError);

@@ -20,6 +20,8 @@ struct Conv2dOptions {
   /// None: PyTorch's default, weight and bias uniform within 1 / sqrt(fan in). When given, the bias
   /// starts at 0.
   std::optional<Init> weight_init = {};
+  std::optional<int64_t> kernel_width = {};   ///< none: the kernel is a square
+  std::optional<int64_t> padding_width = {};  ///< left and right; none: as above and below
 };
 struct LinearOptions {
   int64_t features = 0;

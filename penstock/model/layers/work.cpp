@@ -83,17 +83,17 @@ int64_t transformed_tiles(int64_t height, int64_t width) {
 }
 
 Operation convolution(const ConvolutionCount& count) {
-  const int64_t weights =
-      product({count.in_channels / count.groups, count.out_channels, count.kernel, count.kernel});
+  const int64_t weights = product(
+      {count.in_channels / count.groups, count.out_channels, count.kernel, count.kernel_width});
   Operation operation;
   operation.kind = OperationKind::Convolution;
   operation.flops = product({kFlopsPerProduct, count.batch, count.out_pixels, weights});
   operation.bytes =
       tensor_bytes(sum({product({count.batch, count.in_channels, count.in_pixels}), weights,
                         product({count.batch, count.out_channels, count.out_pixels})}));
-  if (count.kernel > 1)
+  if (count.kernel > 1 || count.kernel_width > 1)
     operation.products_per_output =
-        product({count.in_channels / count.groups, count.kernel, count.kernel});
+        product({count.in_channels / count.groups, count.kernel, count.kernel_width});
   if (count.tiles > 0) {
     // A transformed tile holds its outputs and the border that the windows need.
     const int64_t tile_side = kTileOutputs + count.kernel - 1;

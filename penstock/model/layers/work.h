@@ -45,6 +45,7 @@ struct ConvolutionCount {
   int64_t out_channels = 1;
   int64_t groups = 1;
   int64_t kernel = 1;
+  int64_t kernel_width = 1;
   int64_t in_pixels = 1;  ///< per sample and channel
   int64_t out_pixels = 1;
   /// Of the transformed method, per sample and channel; 0: the shapes do not allow it.

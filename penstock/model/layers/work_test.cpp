@@ -81,6 +81,16 @@ TEST(LayerWork, SmallWindowsAtEveryPixelCanBeTransformed) {
   }
 }
 
+TEST(LayerWork, WindowsMayBeWiderThanHigh) {
+  const LayerWork work = work_of(
+      detail::make_conv2d(
+          8, {.channels = 4, .kernel = 1, .bias = false, .kernel_width = 7, .padding_width = 3}),
+      {{8, 5, 6}}, 2);
+  EXPECT_EQ(work.forward[0].flops, 2 * 2 * 30 * 4 * (8 * 7));
+  EXPECT_EQ(work.forward[0].products_per_output, 8 * 7);
+  EXPECT_EQ(work.forward[0].transformed_flops, 0);
+}
+
 TEST(LayerWork, WindowsOfOnePixelGatherNothing) {
   EXPECT_EQ(work_of(detail::make_conv2d(64, {.channels = 16}), {{64, 6, 6}}, 5)
                 .forward[0]

@@ -59,6 +59,7 @@ class PartMaker {
     part.set_inputs(inputs_);
     if (model_.takes_channels_last()) part.set_takes_channels_last();
     if (model_.returns_loss() && makes_first_result) part.set_returns_loss();
+    if (makes_first_result) part.set_auxiliary_weights(model_.auxiliary_weights());
     return {.whole = &model_,
             .model = std::move(part),
             .made_up = made_up_,

@@ -1,6 +1,6 @@
 // The zoo's networks, one function each. `spec` has every field filled in and checked. Layers of
-// alexnet, vgg16 and the resnets are named as torchvision names its modules, so that state dicts of
-// the two can be exchanged.
+// alexnet, vgg16, inception_v3 and the resnets are named as torchvision names its modules, so that
+// state dicts of the two can be exchanged.
 #pragma once
 
 #include "penstock/model/model.h"
@@ -18,6 +18,7 @@ Model make_vgg16(const ModelSpec& spec);
 Model make_resnet18(const ModelSpec& spec);
 Model make_resnet50(const ModelSpec& spec);
 Model make_gnmt(const ModelSpec& spec);
+Model make_inception_v3(const ModelSpec& spec);
 Model make_gpt(const ModelSpec& spec);
 Model make_awd_lm(const ModelSpec& spec);
 
