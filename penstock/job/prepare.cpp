@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "penstock/imported/import_model.h"
 #include "penstock/job/begin_run.h"
 #include "penstock/job/chosen_model.h"
 #include "penstock/job/run_plan.h"
@@ -23,6 +24,7 @@
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/data_formats.h"
 #include "penstock/train/data/some_target.h"
+#include "penstock/train/data/token_folder.h"
 #include "penstock/train/refused_batch.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
@@ -102,6 +104,23 @@ std::vector<std::pair<std::string, std::string>> comparable(const options::Train
   return values;
 }
 
+/// A language model of the zoo knows as many tokens as the data's vocabulary has, unless the user
+/// has said how many.
+model::Model model_for_data(const options::TrainRequest& request) {
+  model::Model model = chosen_model(request.model);
+  const std::string name = request.data.name.value_or(options::kUsualData);
+  const train::DataFormatRow* const format = train::find_data_format(name);
+  const bool has_vocabulary =
+      format != nullptr && format->named == train::DataNamed::AsTokenFolder;
+  const bool takes_tokens = model.inputs().front().values > 0;
+  if (!has_vocabulary || !takes_tokens || request.model.classes > 0 ||
+      imported::is_program_file(request.model.name))
+    return model;
+  options::ModelRequest with_vocabulary = request.model;
+  with_vocabulary.classes = train::TokenFolder(name).vocabulary;
+  return chosen_model(with_vocabulary);
+}
+
 /// Of the whole training.
 int64_t steps_of(const train::TrainOptions& options, int64_t samples) {
   const int64_t all =
@@ -146,7 +165,7 @@ class Preparation {
   /// The model and the data; when a rank has neither, all throw.
   void load(const options::TrainRequest& request, Job* job) {
     const auto make = [&]() -> std::string {
-      model::Model model = chosen_model(request.model);
+      model::Model model = model_for_data(request);
       options::TrainRequest completed = request;
       completed.loss = model::loss_for(model, request.loss);
       train::DataSplit data = data_for(model, completed);
