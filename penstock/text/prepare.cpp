@@ -48,9 +48,6 @@ Corpus read_files(const DataRequest& request) {
 }
 
 Corpus read_gettext(const DataRequest& request) {
-  if (request.task == Task::Text)
-    throw ConfigError(
-        "gettext's catalogues are translations: there is no text in them to go on with");
   if (request.languages.size() != 1)
     throw ConfigError(
         fmt::format("expected 1 language, that of the translations (messages are "
@@ -59,20 +56,38 @@ Corpus read_gettext(const DataRequest& request) {
   return read_catalogues(catalogue_folder(root_of(request, kLocaleFolder), request.languages[0]));
 }
 
+Corpus read_help(const DataRequest& request) {
+  expect_names(request.languages, request.task, "language");
+  return read_libreoffice_help(root_of(request, kLibreOfficeHelp), request.languages);
+}
+
+Corpus read_verses_of(const DataRequest& request) {
+  expect_names(request.modules, request.task, "module");
+  return read_sword(root_of(request, kSwordFolder), request.modules);
+}
+
+/// In the order of SourceKind.
+constexpr std::array<Corpus (*)(const DataRequest&), kSources.size()> kSourceReaders = {
+    read_files, read_help, read_gettext, read_verses_of};
+
 Corpus read_source(const DataRequest& request) {
-  switch (request.source) {
-    case SourceKind::Files:
-      return read_files(request);
-    case SourceKind::Gettext:
-      return read_gettext(request);
-    case SourceKind::LibreOfficeHelp:
-      expect_names(request.languages, request.task, "language");
-      return read_libreoffice_help(root_of(request, kLibreOfficeHelp), request.languages);
-    case SourceKind::Sword:
-      expect_names(request.modules, request.task, "module");
-      return read_sword(root_of(request, kSwordFolder), request.modules);
-  }
-  throw InternalError("no such source");
+  return kSourceReaders[static_cast<size_t>(request.source)](request);
+}
+
+/// What is asked of a source that does not have it would be of no effect.
+void check_source(const DataRequest& request) {
+  const SourceRow& row = row_of(request.source);
+  const bool has_languages =
+      row.has_languages || (request.source == SourceKind::Files &&
+                            request.task == Task::Translation && !request.paths.empty());
+  if (request.task == Task::Text && !row.has_text)
+    throw ConfigError(
+        fmt::format("{} has translations alone: there is no text in it to go on with", row.name));
+  if (!request.languages.empty() && !has_languages)
+    throw ConfigError(
+        fmt::format("languages are named, but the source has none to choose from: {}", row.help));
+  if (!request.modules.empty() && !row.has_modules)
+    throw ConfigError(fmt::format("works of SWORD are named, but the source is {}", row.name));
 }
 
 CleanRules rules_of(const DataRequest& request) {
@@ -107,8 +122,12 @@ Vocabulary make_vocabulary(const Corpus& corpus, const VocabularySpec& spec) {
   return Vocabulary::train(lines, spec);
 }
 
-void add_notes(PreparedData& data, const VocabularySpec& spec, bool was_asked) {
-  if (was_asked && data.vocabulary < spec.size)
+void add_notes(const DataRequest& request, const Corpus& corpus, const VocabularySpec& spec,
+               PreparedData& data) {
+  data.notes = corpus.notes;
+  if (corpus.is_fixed && (request.min_words || request.max_words))
+    data.notes.push_back("this data set stays as it is: limits on words have no effect");
+  if (request.vocabulary && data.vocabulary < spec.size)
     data.notes.push_back(fmt::format("the text gives a vocabulary of {} tokens, {} were asked for",
                                      data.vocabulary, spec.size));
   if (spec.kind == VocabularyKind::Word && data.vocabulary == spec.size)
@@ -196,6 +215,7 @@ PreparedData prepare_data(const DataRequest& request) {
   const CleanRules rules = rules_of(request);
   if (request.vocabulary) check_vocabulary_size(*request.vocabulary);
   check_token_folder(request.output);
+  check_source(request);
   PreparedData data;
   Corpus corpus = read_source(request);
   const Divided divided = clean_and_split(corpus, rules, request.shares);
@@ -208,8 +228,7 @@ PreparedData prepare_data(const DataRequest& request) {
   say_if_long(corpus, "writing their tokens");
   data.parts = write_tokens(corpus, request.task, vocabulary, request.output);
   data.vocabulary = vocabulary.size();
-  data.notes = corpus.notes;
-  add_notes(data, spec, request.vocabulary.has_value());
+  add_notes(request, corpus, spec, data);
   data.manifest = manifest_of(request, corpus, vocabulary, data);
   write_manifest(data.manifest, request.output);
   return data;

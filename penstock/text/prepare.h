@@ -24,23 +24,29 @@ namespace penstock::text {
 
 enum class SourceKind : uint8_t { Files, LibreOfficeHelp, Gettext, Sword };
 
-/// What a source gives, and its usual limits on words of a translation.
+/// What a source has, and what it asks for.
 struct SourceRow {
   std::string_view name;
-  bool has_text = false;
-  int64_t min_words = 1;  ///< of sentences of a translation
   std::string_view help;
+  bool has_text = true;        ///< not translations alone
+  bool has_languages = false;  ///< to be chosen from
+  bool has_modules = false;    ///< works to be chosen from
+  int64_t min_words = 1;       ///< usual, of sentences of a translation
 };
 
 /// In the order of SourceKind.
 inline constexpr std::array<SourceRow, 4> kSources = {
-    {{.name = "files", .has_text = true, .help = "your own files"},
+    {{.name = "files", .help = "your own files"},
      {.name = "libreoffice-help",
-      .has_text = true,
-      .min_words = 3,
-      .help = "Debian's libreoffice-help-LANGUAGE"},
-     {.name = "gettext", .min_words = 3, .help = "messages of the installed programs"},
-     {.name = "sword", .has_text = true, .help = "verses of Debian's sword-text-*"}}};
+      .help = "Debian's libreoffice-help-LANGUAGE",
+      .has_languages = true,
+      .min_words = 3},
+     {.name = "gettext",
+      .help = "messages of the installed programs",
+      .has_text = false,
+      .has_languages = true,
+      .min_words = 3},
+     {.name = "sword", .help = "verses of Debian's sword-text-*", .has_modules = true}}};
 constexpr const SourceRow& row_of(SourceKind kind) { return kSources[static_cast<size_t>(kind)]; }
 
 /// What a user asks. Where nothing is given, the source decides.

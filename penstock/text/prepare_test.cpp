@@ -102,7 +102,9 @@ TEST(Prepare, TheTokensOfPennTreebankAreItsWordsWithAnEndForEachLine) {
   root.write("ptb.train.txt", " mr. <unk> is chairman of <unk> <unk> n.v. \n it fell N points \n");
   root.write("ptb.valid.txt", " it is <unk> \n");
   root.write("ptb.test.txt", " mr. unheard is N \n");
-  const PreparedData data = prepare_data({.paths = {root.path()}, .output = root.path() / "out"});
+  const PreparedData data =
+      prepare_data({.paths = {root.path()}, .min_words = 5, .output = root.path() / "out"});
+  EXPECT_THAT(data.notes, testing::ElementsAre(HasSubstr("limits on words have no effect")));
   EXPECT_EQ(data.manifest["vocabulary"]["type"], "word");
   // mr. is chairman of n.v. it fell N points, and four that are no words.
   EXPECT_EQ(data.vocabulary, 13);
@@ -184,6 +186,12 @@ TEST(Prepare, WhatIsMissingInTheRequestIsSaid) {
   EXPECT_THAT(refusal({.task = Task::Text, .source = SourceKind::Gettext}), HasSubstr("no text"));
   EXPECT_THAT(refusal({.task = Task::Translation, .source = SourceKind::Gettext}),
               HasSubstr("expected 1 language"));
+  EXPECT_THAT(
+      refusal({.task = Task::Translation, .source = SourceKind::Sword, .languages = {"en", "de"}}),
+      HasSubstr("languages are named"));
+  EXPECT_THAT(refusal({.paths = {"x"}, .languages = {"en"}}), HasSubstr("languages are named"));
+  EXPECT_THAT(refusal({.source = SourceKind::LibreOfficeHelp, .modules = {"KJV"}}),
+              HasSubstr("works of SWORD are named"));
   EXPECT_THAT(refusal({.paths = {"x"}, .min_words = 5, .max_words = 4}),
               HasSubstr("found 5 and 4"));
 }

@@ -113,6 +113,17 @@ CLI::App* add_names(CLI::App* app, text::DataRequest& request) {
   return app;
 }
 
+/// "libreoffice-help (...) [FOLDER]; ...; ".
+std::string source_help(text::Task task) {
+  std::string help;
+  for (const text::SourceRow& row : text::kSources) {
+    const bool is_own = &row == &text::row_of(text::SourceKind::Files);
+    if (!is_own && (task == text::Task::Translation || row.has_text))
+      help += fmt::format("{} ({}) [FOLDER]; ", row.name, row.help);
+  }
+  return help;
+}
+
 Command translation_command(CLI::App& parent, const std::string& typed) {
   auto options = std::make_shared<DataOptions>();
   options->request.task = text::Task::Translation;
@@ -121,8 +132,8 @@ Command translation_command(CLI::App& parent, const std::string& typed) {
       add_names(parent.add_subcommand("translation", "Sentences and their translations as tokens"),
                 options->request);
   app->add_option("--from", options->from,
-                  "libreoffice-help, gettext or sword, and the folder where its files lie if it is "
-                  "not the usual one; pairs; or a folder with files as train.en and train.de")
+                  source_help(options->request.task) +
+                      "pairs; or a folder with files as train.en and train.de")
       ->required();
   constexpr std::array<std::string_view, text::kParts> kPrefixes = {"", "valid-", "test-"};
   for (size_t p = 0; p < text::kParts; ++p) {
@@ -143,9 +154,8 @@ Command text_command(CLI::App& parent, const std::string& typed) {
   CLI::App* app =
       add_names(parent.add_subcommand("text", "A text as one row of tokens"), options->request);
   app->add_option("--from", options->from,
-                  "Files; a folder of .txt files, of Penn Treebank or of WikiText; or "
-                  "libreoffice-help or sword, and the folder where its files lie if it is not the "
-                  "usual one")
+                  source_help(options->request.task) +
+                      "files; or a folder of .txt files, of Penn Treebank or of WikiText")
       ->required();
   add_data_options(*app, *options);
   return {app, [options]() { return run_data(*options); }};
