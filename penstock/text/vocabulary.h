@@ -60,6 +60,8 @@ class Vocabulary {
   ~Vocabulary();
   Vocabulary(Vocabulary&&) noexcept;
   Vocabulary& operator=(Vocabulary&&) noexcept;
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
 
   int64_t size() const;
   VocabularyKind kind() const { return kind_; }

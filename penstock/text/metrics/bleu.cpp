@@ -87,6 +87,7 @@ struct TokenizedLine {
   explicit TokenizedLine(std::string_view line) : text(tokenized_13a(line)) {
     tokens = split_words(text);
   }
+  ~TokenizedLine() = default;
   TokenizedLine(const TokenizedLine&) = delete;
   TokenizedLine& operator=(const TokenizedLine&) = delete;
 

@@ -151,7 +151,7 @@ Corpus read_catalogues(const std::filesystem::path& folder) {
 
 std::filesystem::path catalogue_folder(const std::filesystem::path& folder,
                                        const std::string& language) {
-  const std::filesystem::path below = folder / language / "LC_MESSAGES";
+  std::filesystem::path below = folder / language / "LC_MESSAGES";
   std::error_code ignored;
   if (std::filesystem::is_directory(below, ignored)) return below;
   if (std::filesystem::is_directory(folder, ignored) && folder != kLocaleFolder) return folder;

@@ -32,7 +32,7 @@ std::string help_package(std::string_view language) {
 }
 
 std::filesystem::path help_folder(const std::filesystem::path& root, const std::string& language) {
-  const std::filesystem::path folder = root / language / "text";
+  std::filesystem::path folder = root / language / "text";
   std::error_code ignored;
   if (std::filesystem::is_directory(folder, ignored)) return folder;
   throw ConfigError(fmt::format("there is no help of LibreOffice in '{}': {} is missing; {}",
@@ -105,6 +105,7 @@ std::vector<HelpParagraph> help_paragraphs(std::string_view page) {
 Corpus read_libreoffice_help(const std::filesystem::path& root,
                              const std::vector<std::string>& languages) {
   std::vector<std::filesystem::path> folders;
+  folders.reserve(languages.size());
   Corpus corpus;
   for (const std::string& language : languages) folders.push_back(help_folder(root, language));
   const std::vector<std::string> pages = files_below(folders.at(0), ".html");

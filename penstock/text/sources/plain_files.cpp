@@ -103,7 +103,7 @@ std::vector<std::string> common_stems(const std::filesystem::path& folder,
   for (const std::string& name : files_in(folder, "." + source)) {
     std::string stem = name.substr(0, name.size() - source.size() - 1);
     std::error_code ignored;
-    if (std::filesystem::is_regular_file(folder / (stem + "." + target), ignored))
+    if (std::filesystem::is_regular_file(folder / fmt::format("{}.{}", stem, target), ignored))
       stems.push_back(std::move(stem));
   }
   return stems;
@@ -136,8 +136,9 @@ Corpus read_texts(const std::vector<std::filesystem::path>& paths) {
     files.clear();
     for (const std::string& name : files_in(paths[0], ".txt")) files.push_back(paths[0] / name);
     if (files.empty()) {
-      std::vector<std::string> forms;
-      for (const KnownForm& form : kKnownForms) forms.emplace_back(form.files[0]);
+      std::vector<std::string_view> forms;
+      forms.reserve(kKnownForms.size());
+      for (const KnownForm& form : kKnownForms) forms.push_back(form.files[0]);
       throw ConfigError(
           fmt::format("{}: expected a data set (a folder with {} and its valid and "
                       "test) or files that end in .txt, found none",
