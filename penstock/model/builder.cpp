@@ -53,74 +53,73 @@ Value ModelBuilder::input(Shape shape) {
           std::move(shape), id_};
 }
 
+Value ModelBuilder::features(const std::string& name, Shape shape) {
+  named_inputs_[input_shapes_.size()] = {.name = name, .shape = shape};
+  return input(std::move(shape));
+}
+
 Value ModelBuilder::tokens(const std::string& name, Shape shape, int64_t values) {
   detail::check_range(values, 1, detail::kMaxElements, "values");
-  token_inputs_[input_shapes_.size()] = {
+  named_inputs_[input_shapes_.size()] = {
       .name = name, .shape = shape, .type = at::kLong, .values = values};
   return input(std::move(shape));
 }
 
 Value ModelBuilder::conv2d(const Value& x, const Conv2dOptions& options) {
-  return apply_one(
-      make("conv2d", options.name, [&] { return detail::make_conv2d(channels_of(x), options); }),
-      {x}, options.name);
+  return apply_made("conv2d", options.name, {x},
+                    [&] { return detail::make_conv2d(channels_of(x), options); });
 }
 
 Value ModelBuilder::linear(const Value& x, const LinearOptions& options) {
-  const auto maker = [&] {
+  return apply_made("linear", options.name, {x}, [&] {
     if (x.shape.empty()) throw ConfigError("expected an input with at least one dimension");
     return detail::make_linear(x.shape.back(), options);
-  };
-  return apply_one(make("linear", options.name, maker), {x}, options.name);
+  });
 }
 
 Value ModelBuilder::batch_norm2d(const Value& x, const BatchNormOptions& options) {
-  const auto maker = [&] { return detail::make_batch_norm2d(channels_of(x), options); };
-  return apply_one(make("batch_norm2d", options.name, maker), {x}, options.name);
+  return apply_made("batch_norm2d", options.name, {x},
+                    [&] { return detail::make_batch_norm2d(channels_of(x), options); });
 }
 
 Value ModelBuilder::relu(const Value& x, const std::string& name) {
-  return apply_one(detail::make_relu(), {x}, name);
+  return apply_made("relu", name, {x}, detail::make_relu);
 }
 
 Value ModelBuilder::tanh(const Value& x, const std::string& name) {
-  return apply_one(detail::make_tanh(), {x}, name);
+  return apply_made("tanh", name, {x}, detail::make_tanh);
 }
 
 Value ModelBuilder::max_pool2d(const Value& x, const Pool2dOptions& options) {
-  return apply_one(
-      make("max_pool2d", options.name, [&] { return detail::make_max_pool2d(options); }), {x},
-      options.name);
+  return apply_made("max_pool2d", options.name, {x},
+                    [&] { return detail::make_max_pool2d(options); });
 }
 
 Value ModelBuilder::avg_pool2d(const Value& x, const Pool2dOptions& options) {
-  return apply_one(
-      make("avg_pool2d", options.name, [&] { return detail::make_avg_pool2d(options); }), {x},
-      options.name);
+  return apply_made("avg_pool2d", options.name, {x},
+                    [&] { return detail::make_avg_pool2d(options); });
 }
 
 Value ModelBuilder::adaptive_avg_pool2d(const Value& x, int64_t size, const std::string& name) {
-  return apply_one(
-      make("adaptive_avg_pool2d", name, [&] { return detail::make_adaptive_avg_pool2d(size); }),
-      {x}, name);
+  return apply_made("adaptive_avg_pool2d", name, {x},
+                    [&] { return detail::make_adaptive_avg_pool2d(size); });
 }
 
 Value ModelBuilder::flatten(const Value& x, const std::string& name) {
-  return apply_one(detail::make_flatten(), {x}, name);
+  return apply_made("flatten", name, {x}, detail::make_flatten);
 }
 
 Value ModelBuilder::dropout(const Value& x, double probability, const std::string& name) {
-  return apply_one(make("dropout", name, [&] { return detail::make_dropout(probability); }), {x},
-                   name);
+  return apply_made("dropout", name, {x}, [&] { return detail::make_dropout(probability); });
 }
 
 Value ModelBuilder::add(const Value& a, const Value& b, const std::string& name) {
-  return apply_one(detail::make_add(), {a, b}, name);
+  return apply_made("add", name, {a, b}, detail::make_add);
 }
 
 Value ModelBuilder::concat(const std::vector<Value>& parts, const std::string& name) {
-  const auto maker = [&] { return detail::make_concat(static_cast<int64_t>(parts.size())); };
-  return apply_one(make("concat", name, maker), parts, name);
+  return apply_made("concat", name, parts,
+                    [&] { return detail::make_concat(static_cast<int64_t>(parts.size())); });
 }
 
 std::vector<Value> ModelBuilder::split(const Value& x, int64_t parts, const std::string& name) {
@@ -248,7 +247,7 @@ Model ModelBuilder::build(const std::vector<Value>& outputs) {
       layers_, input_shapes_);
   if (!has_own_layer_) model.set_takes_channels_last();
   std::vector<InputSpec> inputs = model.inputs();
-  for (const auto& [index, spec] : token_inputs_) inputs[index] = spec;
+  for (const auto& [index, spec] : named_inputs_) inputs[index] = spec;
   model.set_inputs(std::move(inputs));
   model.set_auxiliary_weights(auxiliary_weights_);
   return model;
@@ -256,12 +255,7 @@ Model ModelBuilder::build(const std::vector<Value>& outputs) {
 
 Value ModelBuilder::apply_made(const char* kind, const std::string& name,
                                const std::vector<Value>& inputs, const Maker& maker) {
-  return std::move(apply(make(kind, name, maker), inputs, name).front());
-}
-
-Value ModelBuilder::apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
-                              const std::string& name) {
-  return std::move(place(std::move(layer), inputs, name).front());
+  return std::move(place(make(kind, name, maker), inputs, name).front());
 }
 
 std::string ModelBuilder::unused_name(const std::string& kind) {

@@ -40,6 +40,8 @@ class ModelBuilder {
 
   /// A model input; samples of this shape.
   Value input(Shape shape);
+  /// The same, found by a name of its own.
+  Value features(const std::string& name, Shape shape);
   /// One of int64 numbers from 0 to values - 1, which layers look up rows of tables with. `name` is
   /// that of the input, which data sets find it by.
   Value tokens(const std::string& name, Shape shape, int64_t values);
@@ -89,8 +91,6 @@ class ModelBuilder {
  private:
   std::vector<Value> place(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
                            const std::string& name);
-  Value apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
-                  const std::string& name);
   std::string unused_name(const std::string& kind);
   graph::ParameterRef find_parameter(const std::string& layer, const std::string& parameter) const;
   void check_owner(const Value& value, const std::string& user) const;
@@ -100,7 +100,7 @@ class ModelBuilder {
   std::vector<graph::LayerNode> nodes_;
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<Shape> input_shapes_;
-  std::map<size_t, InputSpec> token_inputs_;
+  std::map<size_t, InputSpec> named_inputs_;
   std::map<std::string, LayerId> names_;
   std::set<graph::ParameterRef> lent_;  ///< parameters that others are tied to
   std::map<std::string, int> count_of_kind_;

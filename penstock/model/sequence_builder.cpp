@@ -61,6 +61,16 @@ Value SequenceBuilder::concat_features(const std::vector<Value>& parts, const st
   });
 }
 
+Value SequenceBuilder::pad_places(const Value& x, const PlacesOptions& options) {
+  return apply_made("pad_places", options.name, {x},
+                    [&] { return detail::make_pad_places(options); });
+}
+
+Value SequenceBuilder::cut_places(const Value& x, const PlacesOptions& options) {
+  return apply_made("cut_places", options.name, {x},
+                    [&] { return detail::make_cut_places(options); });
+}
+
 Value SequenceBuilder::lstm(const Value& x, const LstmOptions& options) {
   return apply_made("lstm", options.name, {x},
                     [&] { return detail::make_lstm(features_of(x), options); });

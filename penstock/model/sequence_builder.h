@@ -47,6 +47,9 @@ class SequenceBuilder : public ModelBuilder {
   Value reverse_sequence(const Value& x, const Value& tokens, const std::string& name = "");
   /// Side by side: [time, a] and [time, b] make [time, a + b].
   Value concat_features(const std::vector<Value>& parts, const std::string& name = "");
+  /// Zeros before and behind the places, or so many places left out.
+  Value pad_places(const Value& x, const PlacesOptions& options);
+  Value cut_places(const Value& x, const PlacesOptions& options);
   /// torch.nn.LSTM of one layer and direction: [time, features], the states zero at first.
   Value lstm(const Value& x, const LstmOptions& options);
   /// Dropout with one mask for all places of a sample.

@@ -19,7 +19,7 @@ constexpr int64_t kMaxDepth = 10'000;
 constexpr int64_t kMaxKernel = 255;
 
 /// What a sample is.
-enum class Takes : uint8_t { Numbers, Pictures, Tokens, SentencePairs };
+enum class Takes : uint8_t { Numbers, Pictures, Tokens, SentencePairs, CaptionedVideos };
 
 /// Values of the options that a model has; 0 or nothing: it does not have that option.
 struct OwnOptions {
@@ -93,6 +93,13 @@ const std::vector<Architecture>& architectures() {
        detail::make_gnmt,
        Takes::SentencePairs,
        {.width = 1024, .depth = 8, .dropout = 0.2}},
+      {{"s2vt",
+        "two LSTMs that see a video's frames and caption it (width 1000, embedding 500)",
+        {80, 4096, 20},
+        12'594},
+       detail::make_s2vt,
+       Takes::CaptionedVideos,
+       {.width = 1000, .embedding = 500}},
   };
   return all;
 }
@@ -121,6 +128,11 @@ void check_sample(const ModelSpec& spec, Takes takes) {
   if (takes == Takes::Pictures && dimensions != 3) {
     throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}",
                                   detail::shape_text(spec.input_shape)));
+  }
+  if (takes == Takes::CaptionedVideos && dimensions != 3) {
+    throw ConfigError(
+        fmt::format("input_shape must be [frames, numbers of a frame, words], found {}",
+                    detail::shape_text(spec.input_shape)));
   }
   if (takes == Takes::SentencePairs && dimensions != 2) {
     throw ConfigError(

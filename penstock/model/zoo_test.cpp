@@ -73,6 +73,8 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
             124'439'808);
   // Embedding and head once, and the head's bias.
   EXPECT_EQ(make_model({.name = "awd_lm"}).parameter_count(), 24'221'600);
+  // 37.0 M with 12,594 words.
+  EXPECT_EQ(make_model({.name = "s2vt"}).parameter_count(), 36'968'094);
   // 193.77 M and 277.72 M, the sums of PipeDream's profiles.
   EXPECT_EQ(make_model({.name = "gnmt8"}).parameter_count(), 193'766'977);
   EXPECT_EQ(make_model({.name = "gnmt16"}).parameter_count(), 277'718'593);
@@ -89,12 +91,14 @@ TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {
     const Model model = make_model({.name = entry.name});
     EXPECT_EQ(model.name(), entry.name);
     std::vector<Shape> inputs = {entry.input_shape};
-    if (model.inputs().size() == 2) inputs = {{entry.input_shape[0]}, {entry.input_shape[1]}};
+    const Shape& all = entry.input_shape;
+    if (model.inputs().size() == 2 && all.size() == 2) inputs = {{all[0]}, {all[1]}};
+    if (model.inputs().size() == 2 && all.size() == 3) inputs = {{all[0], all[1]}, {all[2]}};
     EXPECT_EQ(model.input_shapes(), inputs);
     const graph::ValueRef result = model.graph().outputs().front();
     // Inception has an answer and an auxiliary one; language models one for each place.
     Shape expected = {entry.classes};
-    if (model.inputs().front().type == at::kLong)
+    if (model.inputs().back().type == at::kLong)
       expected.insert(expected.begin(), entry.input_shape.back());
     if (!model.auxiliary_weights().empty()) expected.insert(expected.begin(), 2);
     EXPECT_EQ(model.output_shapes(result.layer).front(), expected);
@@ -269,6 +273,30 @@ TEST(Zoo, GnmtIsThatOfPyTorchsModules) {
                                .depth = 4,
                                .dropout = 0}),
                    3, expected);
+}
+
+/// tests/support/zoo_reference.py s2vt
+TEST(Zoo, S2vtIsThatOfPyTorchsModules) {
+  const ReferenceNumbers expected = {
+      {"loss", 2.80722},
+      {"frame_embed.bias", 0.0564202},
+      {"frame_embed.weight", 0.135023},
+      {"lstm1.bias_hh_l0", 0.12354},
+      {"lstm1.bias_ih_l0", 0.12354},
+      {"lstm1.weight_hh_l0", 0.0921163},
+      {"lstm1.weight_ih_l0", 0.122879},
+      {"lstm2.bias_hh_l0", 0.466758},
+      {"lstm2.bias_ih_l0", 0.466758},
+      {"lstm2.weight_hh_l0", 1.03003},
+      {"lstm2.weight_ih_l0", 0.74925},
+      {"predict.bias", 1.11723},
+      {"predict.weight", 2.53414},
+      {"word_embed.weight", 0.328765},
+  };
+  expect_reference(
+      make_model(
+          {.name = "s2vt", .input_shape = {4, 5, 3}, .classes = 11, .width = 6, .embedding = 4}),
+      2, expected);
 }
 
 TEST(Zoo, ResNetsTakeSmallImages) {

@@ -133,27 +133,28 @@ std::vector<RowOf<R>> model_rows(bool is_required) {
                              "of: {}",
                              fmt::join(model::kZooNames, ", ")));
   name.is_required = is_required;
-  return {std::move(name),
-          row<&R::model, &ModelRequest::width>(
-              "--width",
-              "mlp, tied_mlp: width of the hidden layers; partime: features; gpt, awd_lm, gnmt: "
-              "numbers that stand for a place",
-              1),
-          row<&R::model, &ModelRequest::depth>(
-              "--depth",
-              "mlp, tied_mlp: hidden layers; partime: convolutions; gpt: blocks; awd_lm: LSTMs; "
-              "gnmt: LSTMs of the encoder, and of the decoder",
-              1),
-          row<&R::model, &ModelRequest::kernel>("--kernel",
-                                                "partime: side of the convolutions' kernels", 1),
-          row<&R::model, &ModelRequest::heads>("--heads", "gpt: heads of attention", 1),
-          row<&R::model, &ModelRequest::embedding>("--embedding",
-                                                   "awd_lm: numbers that stand for a token", 1),
-          row<&R::model, &ModelRequest::dropout>(
-              "--dropout",
-              "gpt, gnmt: share of numbers that are left out in training; awd_lm: of the outputs, "
-              "the others in proportion",
-              0, kMostDropout)};
+  return {
+      std::move(name),
+      row<&R::model, &ModelRequest::width>(
+          "--width",
+          "mlp, tied_mlp: width of the hidden layers; partime: features; gpt, awd_lm, gnmt, s2vt: "
+          "numbers that stand for a place",
+          1),
+      row<&R::model, &ModelRequest::depth>(
+          "--depth",
+          "mlp, tied_mlp: hidden layers; partime: convolutions; gpt: blocks; awd_lm: LSTMs; "
+          "gnmt: LSTMs of the encoder, and of the decoder",
+          1),
+      row<&R::model, &ModelRequest::kernel>("--kernel",
+                                            "partime: side of the convolutions' kernels", 1),
+      row<&R::model, &ModelRequest::heads>("--heads", "gpt: heads of attention", 1),
+      row<&R::model, &ModelRequest::embedding>("--embedding",
+                                               "awd_lm, s2vt: numbers that stand for a token", 1),
+      row<&R::model, &ModelRequest::dropout>(
+          "--dropout",
+          "gpt, gnmt: share of numbers that are left out in training; awd_lm: of the outputs, "
+          "the others in proportion",
+          0, kMostDropout)};
 }
 
 /// What a model takes and makes, where its data does not say it.

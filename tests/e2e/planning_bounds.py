@@ -38,7 +38,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ZOO = ["mlp", "tied_mlp", "lenet5", "vgg_small", "alexnet", "vgg16", "resnet18", "resnet50",
-       "inception_v3", "partime", "gpt", "awd_lm", "gnmt8", "gnmt16"]
+       "inception_v3", "partime", "gpt", "awd_lm", "gnmt8", "gnmt16", "s2vt"]
 STRATEGIES = ("auto serial dp mp hybrid gpipe 1f1b 2bw 1f1b-flush eager-1f1b interleaved "
               "interleaved-zb zb-h1 zb-h2 zb-auto zb-v v-half v-min zb-auto-v dualpipe-v dualpipe "
               "chimera compare").split()

@@ -39,6 +39,8 @@ learns 48 0.9 --model awd_lm --input 32 --classes 64 --width 64 --embedding 32 -
   --dropout 0.2 --data synthetic --epochs 2 --optimizer adamw --lr 0.01
 learns 48 0.9 --model gnmt8 --input 12x10 --classes 32 --width 32 --depth 3 --dropout 0.1 \
   --data synthetic --epochs 2 --optimizer adamw --lr 0.01
+learns 48 0.9 --model s2vt --input 6x16x8 --classes 32 --width 32 --embedding 16 \
+  --data synthetic --epochs 2 --optimizer adamw --lr 0.01
 
 # Cut anywhere they compute what one worker computes, with replicas, dropout and tied weights, too.
 same() {  # same OPTIONS...
@@ -52,6 +54,7 @@ for strategy in dp zb-h1 1f1b-flush; do
 done
 for strategy in dp zb-h1; do
   same --model gnmt8 --input 7x6 --classes 32 --width 16 --ignore-index 0 --strategy $strategy
+  same --model s2vt --input 4x6x3 --classes 16 --width 8 --embedding 4 --strategy $strategy
   same --model awd_lm --input 8 --classes 32 --width 24 --embedding 16 --strategy $strategy
 done
 if [ -d /usr/share/datasets/fashion-mnist ]; then

@@ -2,9 +2,11 @@
 """What PyTorch's own modules compute of the zoo's sequence models: zoo_reference.py gpt
 
 Weights are named as in the zoo. Of the i-th of the sorted names, number k is sin(0.7 k + i) / 2;
-token k of input j is (7 k + 5 + j) modulo the vocabulary. Prints the loss and, of each weight, the
-sum of the absolute values of its gradient: what penstock/model/zoo_test.cpp expects.
+token k of input j is (7 k + 5 + j) modulo the vocabulary, numbers of frames a tenth of that. Prints
+the loss and, of each weight, the sum of the absolute values of its gradient: what
+penstock/model/zoo_test.cpp expects.
 """
+import math
 import sys
 
 import torch
@@ -138,7 +140,26 @@ class Gnmt(nn.Module):
         return self.decoder["classifier"]["classifier"](x)
 
 
-MODELS = {"gpt": Gpt, "awd_lm": AwdLm, "gnmt8": Gnmt}
+class S2vt(nn.Module):
+    """4 frames of 5 numbers, 3 tokens of 11, width 6, embedding 4."""
+    inputs, classes = [(2, 4, 5), (2, 3)], 11
+
+    def __init__(self):
+        super().__init__()
+        self.frame_embed = nn.Linear(5, 4)
+        self.word_embed = nn.Embedding(11, 4, padding_idx=0)
+        self.lstm1 = nn.LSTM(4, 6, batch_first=True)
+        self.lstm2 = nn.LSTM(10, 6, batch_first=True)
+        self.predict = nn.Linear(6, 11)
+
+    def forward(self, frames, target):
+        seen = F.pad(self.frame_embed(frames), (0, 0, 0, target.shape[1]))
+        words = F.pad(self.word_embed(target), (0, 0, frames.shape[1], 0))
+        x, _ = self.lstm2(torch.cat((self.lstm1(seen)[0], words), 2))
+        return self.predict(x[:, frames.shape[1]:])
+
+
+MODELS = {"gpt": Gpt, "awd_lm": AwdLm, "gnmt8": Gnmt, "s2vt": S2vt}
 
 
 def filled(numbers, index):
@@ -151,8 +172,8 @@ def main():
     with torch.no_grad():
         for index, weight in enumerate(weights.values()):
             weight.copy_(filled(weight.numel(), index).view_as(weight))
-    count = lambda shape, j: ((7 * torch.arange(shape[0] * shape[1]) + 5 + j)
-                              % model.classes).view(shape)
+    count = lambda shape, j: ((7 * torch.arange(math.prod(shape)) + 5 + j)
+                              % model.classes).view(shape) * (1 if len(shape) == 2 else 0.1)
     logits = model(*(count(shape, j) for j, shape in enumerate(model.inputs)))
     targets = count(model.inputs[-1], len(model.inputs))
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())

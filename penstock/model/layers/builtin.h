@@ -42,6 +42,8 @@ LayerPtr make_layer_norm(int64_t features, const LayerNormOptions& options);
 LayerPtr make_causal_attention(const AttentionOptions& options);
 LayerPtr make_additive_attention(int64_t features);
 LayerPtr make_reverse_sequence();
+LayerPtr make_pad_places(const PlacesOptions& options);
+LayerPtr make_cut_places(const PlacesOptions& options);
 LayerPtr make_lstm(int64_t in_features, const LstmOptions& options);
 
 }  // namespace penstock::model::detail

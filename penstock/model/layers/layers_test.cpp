@@ -88,6 +88,8 @@ std::vector<Trial> trials() {
                    std::vector<Shape>{{4, 2}});
   all.emplace_back(detail::make_embedding({.values = 4, .features = 3, .padding = 3}),
                    std::vector<Shape>{{3}}, 2, 3);
+  all.emplace_back(detail::make_pad_places({.before = 1, .behind = 2}), std::vector<Shape>{{3, 2}});
+  all.emplace_back(detail::make_cut_places({.before = 1, .behind = 2}), std::vector<Shape>{{5, 2}});
   all.emplace_back(detail::make_concat_features(2), std::vector<Shape>{{3, 2}, {3, 1}});
   all.emplace_back(detail::make_reverse_sequence(), std::vector<Shape>{{4, 2}, {4}}, 2, 3);
   all.emplace_back(detail::make_additive_attention(3),
@@ -348,6 +350,8 @@ TEST(Layers, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(detail::make_concat(2)->output_shapes({{4, 2}, {4, 3}}), ConfigError);
   EXPECT_THROW(detail::make_stack_logits(2)->output_shapes({{3}, {2}}), ConfigError);
   EXPECT_THROW(detail::make_split(2)->output_shapes({{3, 2}}), ConfigError);
+  EXPECT_THROW(detail::make_pad_places({.before = 1})->output_shapes({{4}}), ConfigError);
+  EXPECT_THROW(detail::make_cut_places({.before = 4})->output_shapes({{4, 2}}), ConfigError);
   EXPECT_THROW(detail::make_concat_features(2)->output_shapes({{4, 2}, {3, 2}}), ConfigError);
   EXPECT_THROW(detail::make_reverse_sequence()->output_shapes({{4, 2}, {3}}), ConfigError);
   EXPECT_THROW(detail::make_additive_attention(3)->output_shapes({{2, 3}, {4, 3}, {5, 2}, {4}}),

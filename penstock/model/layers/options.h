@@ -69,6 +69,11 @@ struct LstmOptions {
   std::string module = {};
   std::string suffix = {};
 };
+struct PlacesOptions {
+  int64_t before = 0;
+  int64_t behind = 0;
+  std::string name = {};
+};
 struct AttentionOptions {
   int64_t heads = 1;
   double dropout = 0;  ///< of the weights that the values are summed with

@@ -100,6 +100,17 @@ TEST(AdditiveAttention, MatchesTheDefinitionAndSeesNoPadding) {
   }
 }
 
+TEST(Places, AreAddedAndLeftOutAtBothEnds) {
+  Trial wider(detail::make_pad_places({.before = 1, .behind = 2}), {{3, 2}});
+  const at::Tensor y = wider.run()[0];
+  EXPECT_TRUE(at::equal(y.narrow(1, 1, 3), wider.inputs[0]));
+  EXPECT_EQ(y.select(1, 0).abs().sum().item<double>(), 0);
+  EXPECT_EQ(y.narrow(1, 4, 2).abs().sum().item<double>(), 0);
+  Trial narrower(detail::make_cut_places({.before = 1, .behind = 2}), {{6, 2}});
+  narrower.inputs[0] = y;
+  EXPECT_TRUE(at::equal(narrower.run()[0], wider.inputs[0]));
+}
+
 TEST(Lstm, IsThatOfLibtorch) {
   for (const int64_t time : {1, 7}) {
     Trial trial(detail::make_lstm(5, {.features = 3}), {{time, 5}}, 4);

@@ -17,6 +17,7 @@ Model make_alexnet(const ModelSpec& spec);
 Model make_vgg16(const ModelSpec& spec);
 Model make_resnet18(const ModelSpec& spec);
 Model make_resnet50(const ModelSpec& spec);
+Model make_s2vt(const ModelSpec& spec);
 Model make_gnmt(const ModelSpec& spec);
 Model make_inception_v3(const ModelSpec& spec);
 Model make_gpt(const ModelSpec& spec);
