@@ -6,22 +6,26 @@
 #include <cmath>
 #include <numbers>
 
+#include "penstock/train/rate_schedules.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
 namespace penstock::train {
 
+namespace {
+
+bool is_simple(const std::string& schedule) {
+  return schedule == "constant" || schedule == "step" || schedule == "cosine" ||
+         schedule == "linear";
+}
+
+}  // namespace
+
 void validate(const LearningRateSpec& spec) {
   if (!std::isfinite(spec.base) || spec.base < 0)
     throw ConfigError(
         fmt::format("learning rate: expected a number of at least 0, found {}", spec.base));
-  if (spec.schedule != "constant" && spec.schedule != "step" && spec.schedule != "cosine" &&
-      spec.schedule != "linear") {
-    throw ConfigError(
-        fmt::format("learning-rate schedule: expected constant, step, cosine or "
-                    "linear, found '{}'",
-                    spec.schedule));
-  }
+  if (!is_simple(spec.schedule)) parse_rate_schedule(spec.schedule);
   if (spec.warmup_steps < 0)
     throw ConfigError(fmt::format(
         "warm-up steps of the learning rate: expected at least 0, found {}", spec.warmup_steps));
@@ -40,6 +44,12 @@ double learning_rate(const LearningRateSpec& spec, int64_t step, int64_t total_s
   PENSTOCK_CHECK(step >= 0, step);
   if (step < spec.warmup_steps)
     return spec.base * static_cast<double>(step + 1) / static_cast<double>(spec.warmup_steps);
+  if (!is_simple(spec.schedule)) {
+    return rate_of(parse_rate_schedule(spec.schedule),
+                   {.base = spec.base,
+                    .step = step - spec.warmup_steps,
+                    .total_steps = total_steps - spec.warmup_steps});
+  }
   // Steps are counted from the start of the run, so a decay every 30 epochs is at epoch 30 with and
   // without a warm-up.
   if (spec.schedule == "step")

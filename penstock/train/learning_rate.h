@@ -1,4 +1,6 @@
 // Learning-rate schedules: a pure function of the optimiser step.
+//
+//   learning_rate({.base = 0.1, .schedule = "StepLR,step_size=30"}, step, total_steps)
 #pragma once
 
 #include <cstdint>
@@ -8,9 +10,10 @@ namespace penstock::train {
 
 struct LearningRateSpec {
   double base = 0.05;
-  std::string schedule = "constant";  ///< "constant", "step" (times `factor` every `every` steps),
-                                      ///< "cosine" (to zero at the end), "linear" (to zero)
-  int64_t warmup_steps = 0;           ///< linear from base / warmup_steps (Goyal et al. 2017, 2.2)
+  /// "constant", "step" (times `factor` every `every` steps), "cosine" (to zero at the end),
+  /// "linear" (to zero), or as parse_rate_schedule() takes it
+  std::string schedule = "constant";
+  int64_t warmup_steps = 0;  ///< linear from base / warmup_steps (Goyal et al. 2017, 2.2)
   double factor = 0.1;
   int64_t every = 0;
 };
@@ -19,9 +22,18 @@ struct LearningRateSpec {
 /// `every` < 1 for "step", ...).
 void validate(const LearningRateSpec& spec);
 
-/// Whether it falls to zero at a last step, so that its length counts.
+/// Whether it has a last step that it does not say itself, so that the run's length counts.
 inline bool has_end(const LearningRateSpec& spec) {
-  return spec.schedule == "cosine" || spec.schedule == "linear";
+  const std::string& text = spec.schedule;
+  if (text == "cosine" || text == "linear") return true;
+  const auto lacks = [&text](const std::string& name, const std::string& length) {
+    for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+      const size_t end = text.find_first_of("*@", at);
+      if (text.substr(at, end - at).find(length) == std::string::npos) return true;
+    }
+    return false;
+  };
+  return lacks("CosineAnnealingLR", "T_max=") || lacks("OneCycleLR", "total_steps=");
 }
 
 /// The rate of optimiser step `step` (from 0) of `total_steps`.
