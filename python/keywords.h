@@ -1,7 +1,7 @@
 // The keywords of a call from Python as values of C++.
 //
 //   take_rows(options, request);
-//   take(options, "eps", request.optimizer.epsilon);
+//   take(options, "groups", groups);
 //   refuse_rest(options);
 #pragma once
 

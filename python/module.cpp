@@ -13,6 +13,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "penstock/imported/import_model.h"
@@ -47,20 +48,18 @@ namespace penstock::python {
 
 namespace {
 
-using Group = std::tuple<std::vector<std::string>, double, double>;
+using Group = std::tuple<std::vector<std::string>, double, double, bool>;
 
 /// All keywords of a trainer, for this model.
 options::TrainRequest take_request(py::dict& options, const model::Model& model) {
   options::TrainRequest request;
   take_rows(options, request);
-  take(options, "beta1", request.optimizer.beta1);
-  take(options, "beta2", request.optimizer.beta2);
-  take(options, "eps", request.optimizer.epsilon);
-  // As tuples: names of parameters, factor of the learning rate, weight decay.
+  // As tuples: names of parameters, factor of the learning rate, weight decay, whether AdamW steps
+  // them in any case (ParameterGroup).
   std::vector<Group> groups;
   take(options, "groups", groups);
-  for (auto& [names, factor, decay] : groups)
-    request.optimizer.groups.push_back({std::move(names), factor, decay});
+  for (auto& [names, factor, decay, by_adamw] : groups)
+    request.optimizer.groups.push_back({std::move(names), factor, decay, by_adamw});
   request.loss = model::loss_for(model, request.loss);
   return request;
 }
@@ -74,16 +73,19 @@ std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& request
   }
 }
 
-/// An optimiser's name, its class of torch.optim and its parameters beside rate and decay.
-using OptimizerRow = std::tuple<std::string, std::string, std::vector<std::string>>;
+/// An optimiser's name, its title, whether torch.optim has it under that, and what it has beside
+/// rate and decay, with its usual values.
+using OptimizerRow =
+    std::tuple<std::string, std::string, bool, std::map<std::string, std::variant<bool, double>>>;
 
 std::vector<OptimizerRow> optimizers() {
   std::vector<OptimizerRow> rows;
   for (const model::OptimizerTraits& row : model::kOptimizers) {
-    std::vector<std::string> parameters;
-    for (const model::OptimizerParameter& one : row.parameters) parameters.emplace_back(one.name);
-    if (row.takes_nesterov) parameters.emplace_back("nesterov");
-    rows.emplace_back(row.name, row.title, std::move(parameters));
+    std::map<std::string, std::variant<bool, double>> parameters;
+    for (const model::OptimizerParameter& one : row.parameters)
+      parameters.emplace(one.name, one.usual);
+    for (const model::OptimizerFlag& one : row.flags) parameters.emplace(one.name, one.usual);
+    rows.emplace_back(row.name, row.title, row.in_torch, std::move(parameters));
   }
   return rows;
 }

@@ -8,7 +8,7 @@
 
 #include "penstock/job/measured_profile.h"
 #include "penstock/job/own_cluster.h"
-#include "penstock/model/optimizer_spec.h"
+#include "penstock/model/parameter_optimizers.h"
 #include "penstock/options/check_profile.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
@@ -38,7 +38,18 @@ int64_t expected_micro_batches(const AutoPlanRequest& request) {
   return request.strategy ? planner::usual_micro_batches(*request.strategy, request.workers) : 1;
 }
 
-planner::PlanOptions options_of(const AutoPlanRequest& request) {
+planner::Choice sharding(const AutoPlanRequest& request) {
+  const model::OptimizerKind kind = request.optimizer.kind;
+  if (!model::traits(kind).needs_whole_weight)
+    return request.shard_optimizer ? planner::Choice::Always : planner::Choice::Auto;
+  if (!request.shard_optimizer) return planner::Choice::Never;
+  throw ConfigError(
+      fmt::format("--shard-optimizer: {} needs whole weights, and replicas would have parts of "
+                  "them; leave the option out",
+                  to_string(kind)));
+}
+
+planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest& request) {
   planner::PlanOptions options{.strategy = request.strategy,
                                .weights = request.weights,
                                .sync = request.sync,
@@ -48,15 +59,14 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   // know.
   options.synchronous_pipelines = false;
   options.time_limit = planner::kUsualTimeLimit;
-  options.shard_optimizer =
-      request.shard_optimizer ? planner::Choice::Always : planner::Choice::Auto;
+  options.shard_optimizer = sharding(request);
   options.chunks = request.chunks;
   options.slack = request.slack;
   options.keep = request.keep;
   options.global_norm = request.global_norm;
   options.gradient_groups = request.gradient_groups;
   options.straight = request.straight;
-  options.optimizer_state_per_weight = static_cast<double>(model::num_states(request.optimizer));
+  options.optimizer_state_per_weight = model::state_per_weight(model, request.optimizer);
   return options;
 }
 
@@ -155,7 +165,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
     request.listener.tell(other_graphs_text(profile, request.profile_path, request.device_graphs));
     check_sizes(profile, model, request.profile_path);
   }
-  planner::PlanOptions options = options_of(request);
+  planner::PlanOptions options = options_of(model, request);
   plan::Plan plan = best_plan(profile, request, options);
   const int64_t profiled = plan.micro_batch_size;
   const int64_t wanted = micro_batch_size(request, plan.micro_batches);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "penstock/model/layers/work.h"
@@ -74,7 +75,7 @@ class Estimate {
       : model_(model),
         device_(device),
         batch_(options.batch_size),
-        optimizer_states_(static_cast<int64_t>(num_states(options.optimizer))),
+        optimizer_states_(std::llround(std::ceil(usual_state(options.optimizer)))),
         flow_(model) {
     for (int l = 0; l < model.graph().num_layers(); ++l) {
       const LayerId id{l};

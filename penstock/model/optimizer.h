@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/model/optimizer_spec.h"
@@ -32,10 +33,16 @@ struct WeightStep {
 
 class Optimizer {
  public:
+  explicit Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) {}
   virtual ~Optimizer() = default;
-  /// Names of the state tensors kept per weight, each of the weight's shape and zero at first:
-  /// {"momentum"} or {"exp_avg", "exp_avg_sq"}.
-  virtual std::vector<std::string> state_names() const = 0;
+
+  const OptimizerSpec& spec() const { return spec_; }
+  /// Names of the state tensors kept per weight: {"momentum"} or {"exp_avg", "exp_avg_sq"}.
+  std::vector<std::string> state_names() const;
+  /// The state of a weight before its first step, on the weight's device and in its type. `weight`
+  /// may be a part of one (a share), unless traits(spec().kind).needs_whole_weight.
+  std::vector<at::Tensor> new_state(const at::Tensor& weight) const;
+
   /// new_weight = update(weight, gradient, state); updates `state` in place. `new_weight` may be
   /// the same memory as `weight`. One pass over memory for contiguous float32 CPU tensors, using
   /// the calling thread's intra-op threads. Never touches autograd's version counters. Thread-safe.
@@ -44,10 +51,13 @@ class Optimizer {
   /// The same for several weights of one device and type, in a few operations for all of them
   /// together, as a GPU wants it. Equals step() up to rounding.
   virtual void step_together(std::span<WeightStep> weights, const StepContext& context) const = 0;
+
+ private:
+  OptimizerSpec spec_;
 };
 
-/// Without the groups of the spec (parameter_optimizers.h). Throws ConfigError for an unknown name
-/// or a value out of range (momentum outside [0, 1), negative decay, ...).
+/// Without the groups of the spec (parameter_optimizers.h). Throws ConfigError for a value out of
+/// range (momentum outside [0, 1), negative decay, ...) and for what the optimiser does not have.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
 
 }  // namespace penstock::model

@@ -1,9 +1,8 @@
-// The optimisers: one enumerator and one row each, and the spec that names one with its parameters.
-// Plain values without tensors; programs without libtorch may include this.
-// docs/extending.md says how to add one.
+// The optimisers: a row each. Plain values without tensors; programs without libtorch may include
+// this. docs/extending.md says how to add one.
 //
-//   OptimizerSpec spec{.kind = OptimizerKind::Adam, .beta2 = 0.99};
-//   traits(spec.kind).name == "adam"; num_states(spec) == 2;
+//   OptimizerSpec spec = usual_spec(OptimizerKind::RmsProp);
+//   traits(spec.kind).name == "rmsprop"; num_states(spec) == 1;
 //   parse_optimizer("adamw") == OptimizerKind::AdamW;
 #pragma once
 
@@ -12,112 +11,199 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "penstock/model/optimizer_traits.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model {
 
-/// In the order of kOptimizers.
-enum class OptimizerKind : uint8_t { Sgd, Adam, AdamW };
-
-/// Parameters with a learning rate and a weight decay of their own.
-struct ParameterGroup {
-  std::vector<std::string> parameters;  ///< names in the state dict
-  double rate_factor = 1;               ///< times the learning rate of the step
-  double weight_decay = 0;
-};
-
-struct OptimizerSpec {
-  OptimizerKind kind = OptimizerKind::Sgd;
-  double momentum = 0.9;  ///< sgd
-  /// sgd: the step looks ahead along the momentum (Sutskever et al. 2013, as torch.optim does).
-  bool nesterov = false;
-  /// Added to the gradient (L2), as torch.optim does; adamw: taken off the weight.
-  double weight_decay = 0;
-  double beta1 = 0.9;  ///< adam, adamw
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double rate_factor = 1;  ///< times the learning rate of the step
-  /// Empty: all parameters have the values above. Otherwise each is in exactly one group; names
-  /// that the model does not train are allowed.
-  std::vector<ParameterGroup> groups = {};
-};
-
-/// A parameter of optimisers, and the finite numbers that it may be.
-struct OptimizerParameter {
-  std::string_view name;                                   ///< in messages
-  double OptimizerSpec::*value = nullptr;                  ///< where it stands
-  double lowest = 0;                                       ///< of the allowed values
-  bool above_lowest = false;                               ///< `lowest` itself is not allowed
-  double below = std::numeric_limits<double>::infinity();  ///< all allowed values
-
-  /// Why it cannot have this value; empty: it can.
-  std::string refusal(double found) const {
-    if (found >= lowest && found < below && !(above_lowest && found == lowest)) return {};
-    const bool is_bounded = below < std::numeric_limits<double>::infinity();
-    return fmt::format("{} must be {} {} and {}, found {}", name,
-                       above_lowest ? "above" : "at least", lowest,
-                       is_bounded ? fmt::format("below {}", below) : "finite", found);
-  }
-};
-
-struct OptimizerTraits {
-  OptimizerKind kind = OptimizerKind::Sgd;
-  std::string_view name;   ///< on command lines and in files
-  std::string_view title;  ///< the class of torch.optim
-  /// The parameters that it has beside learning rate and weight decay.
-  std::span<const OptimizerParameter> parameters;
-  bool takes_nesterov = false;
-  /// The tensors that it keeps per weight, each of the weight's shape and zero at first.
-  std::span<const std::string_view> states;
-  /// It keeps them only where this is not 0; null: always.
-  double OptimizerSpec::*states_of = nullptr;
-  /// Without weight decay, steps that replicas make apart are parts of one step of all.
-  bool steps_add_up = false;
-};
-
 namespace detail {
 
+using Spec = OptimizerSpec;
 /// Of all optimisers, and of each group of parameters.
 inline constexpr std::array<OptimizerParameter, 2> kOfAll = {
-    {{.name = "weight decay", .value = &OptimizerSpec::weight_decay},
-     {.name = "the factor of a learning rate", .value = &OptimizerSpec::rate_factor}}};
-inline constexpr std::array<OptimizerParameter, 1> kMomentum = {
-    {{.name = "momentum", .value = &OptimizerSpec::momentum, .below = 1}}};
-inline constexpr std::array<OptimizerParameter, 3> kMoments = {
-    {{.name = "beta1", .value = &OptimizerSpec::beta1, .below = 1},
-     {.name = "beta2", .value = &OptimizerSpec::beta2, .below = 1},
-     {.name = "epsilon", .value = &OptimizerSpec::epsilon, .above_lowest = true}}};
-inline constexpr std::array<std::string_view, 1> kMomentumState = {"momentum"};
-inline constexpr std::array<std::string_view, 2> kMomentStates = {"exp_avg", "exp_avg_sq"};
+    {{.name = "weight decay", .value = &Spec::weight_decay},
+     {.name = "the factor of a learning rate", .value = &Spec::rate_factor, .usual = 1}}};
+inline constexpr OptimizerFlag kMaximize = {.name = "maximize", .value = &Spec::maximize};
+
+constexpr OptimizerParameter momentum(double usual) {
+  return {.name = "momentum", .value = &Spec::momentum, .usual = usual, .below = 1};
+}
+constexpr OptimizerParameter beta1(double usual) {
+  return {.name = "beta1", .value = &Spec::beta1, .usual = usual, .below = 1};
+}
+constexpr OptimizerParameter beta2(double usual) {
+  return {.name = "beta2", .value = &Spec::beta2, .usual = usual, .below = 1};
+}
+constexpr OptimizerParameter epsilon(double usual) {
+  return {.name = "epsilon", .value = &Spec::epsilon, .usual = usual, .above_lowest = true};
+}
+
+inline constexpr std::array<OptimizerParameter, 1> kMomentum = {momentum(0.9)};
+inline constexpr std::array<OptimizerParameter, 3> kMoments = {beta1(0.9), beta2(0.999),
+                                                               epsilon(1e-8)};
+inline constexpr std::array<OptimizerParameter, 4> kOfNAdam = {
+    beta1(0.9),
+    beta2(0.999),
+    epsilon(1e-8),
+    {.name = "momentum_decay", .value = &Spec::momentum_decay, .usual = 0.004}};
+inline constexpr std::array<OptimizerParameter, 3> kOfRmsProp = {
+    {{.name = "alpha", .value = &Spec::alpha, .usual = 0.99, .below = 1},
+     epsilon(1e-8),
+     momentum(0)}};
+inline constexpr std::array<OptimizerParameter, 3> kOfAdagrad = {
+    {{.name = "rate_decay", .value = &Spec::rate_decay},
+     {.name = "initial_accumulator", .value = &Spec::initial_accumulator},
+     epsilon(1e-10)}};
+inline constexpr std::array<OptimizerParameter, 2> kOfLion = {beta1(0.9), beta2(0.99)};
+inline constexpr std::array<OptimizerParameter, 3> kOfAsgd = {
+    {{.name = "lambda", .value = &Spec::lambda, .usual = 1e-4},
+     {.name = "power", .value = &Spec::power, .usual = 0.75},
+     {.name = "average_from", .value = &Spec::average_from, .usual = 1e6}}};
+inline constexpr std::array<OptimizerParameter, 3> kOfLamb = {beta1(0.9), beta2(0.999),
+                                                              epsilon(1e-6)};
+inline constexpr std::array<OptimizerParameter, 2> kOfLars = {
+    momentum(0.9), {.name = "trust", .value = &Spec::trust, .usual = 0.001, .above_lowest = true}};
+/// The usual epsilon: that of float32, squared where it is added to squares.
+inline constexpr std::array<OptimizerParameter, 4> kOfAdafactor = {
+    {epsilon(1.1920928955078125e-07),
+     {.name = "scale_epsilon", .value = &Spec::scale_epsilon, .usual = 1e-3},
+     {.name = "clip", .value = &Spec::clip, .usual = 1, .lowest = 1},
+     {.name = "decay_power", .value = &Spec::decay_power, .usual = 0.8}}};
+inline constexpr std::array<OptimizerParameter, 7> kOfMuon = {
+    {momentum(0.95),
+     beta1(0.9),
+     beta2(0.999),
+     epsilon(1e-8),
+     {.name = "iterations", .value = &Spec::iterations, .usual = 5, .below = 100},
+     {.name = "norm_epsilon", .value = &Spec::norm_epsilon, .usual = 1e-7, .above_lowest = true},
+     {.name = "adamw_rate", .value = &Spec::adamw_rate, .usual = 1}}};
+
+inline constexpr std::array<OptimizerFlag, 1> kNesterov = {
+    {{.name = "nesterov", .value = &Spec::nesterov}}};
+inline constexpr std::array<OptimizerFlag, 1> kAmsgrad = {
+    {{.name = "amsgrad", .value = &Spec::amsgrad}}};
+inline constexpr std::array<OptimizerFlag, 1> kCentered = {
+    {{.name = "centered", .value = &Spec::centered}}};
+inline constexpr std::array<OptimizerFlag, 2> kMuonFlags = {
+    {{.name = "nesterov", .value = &Spec::nesterov, .usual = true},
+     {.name = "match_rms", .value = &Spec::match_rms}}};
+
+inline constexpr std::array<OptimizerState, 1> kSgdStates = {
+    {{.name = "momentum", .unless_zero = &Spec::momentum}}};
+inline constexpr std::array<OptimizerState, 3> kAdamStates = {
+    {{.name = "exp_avg"},
+     {.name = "exp_avg_sq"},
+     {.name = "max_exp_avg_sq", .if_set = &Spec::amsgrad}}};
+inline constexpr std::array<OptimizerState, 2> kMomentStates = {
+    {{.name = "exp_avg"}, {.name = "exp_avg_sq"}}};
+inline constexpr std::array<OptimizerState, 3> kRmsPropStates = {
+    {{.name = "square_avg"},
+     {.name = "momentum", .unless_zero = &Spec::momentum},
+     {.name = "grad_avg", .if_set = &Spec::centered}}};
+inline constexpr std::array<OptimizerState, 1> kAdagradStates = {
+    {{.name = "sum", .initial = &Spec::initial_accumulator}}};
+inline constexpr std::array<OptimizerState, 1> kLionStates = {{{.name = "exp_avg"}}};
+inline constexpr std::array<OptimizerState, 1> kAsgdStates = {{{.name = "ax"}}};
+inline constexpr std::array<OptimizerState, 1> kLarsStates = {{{.name = "momentum"}}};
+inline constexpr std::array<OptimizerState, 3> kAdafactorStates = {
+    {{.name = "row_var", .shape = StateShape::Rows},
+     {.name = "col_var", .shape = StateShape::Columns},
+     {.name = "variance", .shape = StateShape::OfVectors}}};
+inline constexpr std::array<OptimizerState, 3> kMuonStates = {
+    {{.name = "momentum", .shape = StateShape::Orthogonal},
+     {.name = "exp_avg", .shape = StateShape::OfOthers},
+     {.name = "exp_avg_sq", .shape = StateShape::OfOthers}}};
 
 }  // namespace detail
 
-inline constexpr std::array<OptimizerTraits, 3> kOptimizers = {
+inline constexpr std::array<OptimizerTraits, 13> kOptimizers = {
     {{.kind = OptimizerKind::Sgd,
       .name = "sgd",
       .title = "SGD",
       .parameters = detail::kMomentum,
-      .takes_nesterov = true,
-      .states = detail::kMomentumState,
-      .states_of = &OptimizerSpec::momentum,
+      .flags = detail::kNesterov,
+      .states = detail::kSgdStates,
       .steps_add_up = true},
      {.kind = OptimizerKind::Adam,
       .name = "adam",
       .title = "Adam",
       .parameters = detail::kMoments,
-      .states = detail::kMomentStates},
+      .flags = detail::kAmsgrad,
+      .states = detail::kAdamStates},
      {.kind = OptimizerKind::AdamW,
       .name = "adamw",
       .title = "AdamW",
       .parameters = detail::kMoments,
-      .states = detail::kMomentStates}}};
+      .flags = detail::kAmsgrad,
+      .states = detail::kAdamStates},
+     {.kind = OptimizerKind::NAdam,
+      .name = "nadam",
+      .title = "NAdam",
+      .parameters = detail::kOfNAdam,
+      .states = detail::kMomentStates},
+     {.kind = OptimizerKind::NAdamW,
+      .name = "nadamw",
+      .title = "NAdamW",
+      .parameters = detail::kOfNAdam,
+      .states = detail::kMomentStates,
+      .in_torch = false},
+     {.kind = OptimizerKind::RmsProp,
+      .name = "rmsprop",
+      .title = "RMSprop",
+      .parameters = detail::kOfRmsProp,
+      .flags = detail::kCentered,
+      .states = detail::kRmsPropStates},
+     {.kind = OptimizerKind::Adagrad,
+      .name = "adagrad",
+      .title = "Adagrad",
+      .parameters = detail::kOfAdagrad,
+      .states = detail::kAdagradStates},
+     {.kind = OptimizerKind::Lion,
+      .name = "lion",
+      .title = "Lion",
+      .parameters = detail::kOfLion,
+      .states = detail::kLionStates,
+      .in_torch = false},
+     {.kind = OptimizerKind::Asgd,
+      .name = "asgd",
+      .title = "ASGD",
+      .parameters = detail::kOfAsgd,
+      .states = detail::kAsgdStates},
+     {.kind = OptimizerKind::Lamb,
+      .name = "lamb",
+      .title = "LAMB",
+      .parameters = detail::kOfLamb,
+      .states = detail::kMomentStates,
+      .in_torch = false,
+      .needs_whole_weight = true},
+     {.kind = OptimizerKind::Lars,
+      .name = "lars",
+      .title = "LARS",
+      .parameters = detail::kOfLars,
+      .states = detail::kLarsStates,
+      .in_torch = false,
+      .needs_whole_weight = true},
+     {.kind = OptimizerKind::Adafactor,
+      .name = "adafactor",
+      .title = "Adafactor",
+      .parameters = detail::kOfAdafactor,
+      .states = detail::kAdafactorStates,
+      .needs_whole_weight = true,
+      .usual_state = 0.1},
+     {.kind = OptimizerKind::Muon,
+      .name = "muon",
+      .title = "Muon",
+      .parameters = detail::kOfMuon,
+      .flags = detail::kMuonFlags,
+      .states = detail::kMuonStates,
+      .needs_whole_weight = true,
+      .parts_weights = true,
+      .usual_state = 1.5}}};
 
 constexpr const OptimizerTraits& traits(OptimizerKind kind) {
   return kOptimizers[static_cast<size_t>(kind)];
@@ -131,15 +217,60 @@ constexpr bool takes(OptimizerKind kind, double OptimizerSpec::*parameter) {
   }
   return false;
 }
-
-/// The names of the tensors kept per weight.
-constexpr std::span<const std::string_view> states(const OptimizerSpec& spec) {
-  const OptimizerTraits& row = traits(spec.kind);
-  const bool keeps = row.states_of == nullptr || spec.*row.states_of != 0;
-  return keeps ? row.states : std::span<const std::string_view>();
+constexpr bool takes(OptimizerKind kind, bool OptimizerSpec::*flag) {
+  if (flag == detail::kMaximize.value) return true;
+  for (const OptimizerFlag& own : traits(kind).flags) {
+    if (own.value == flag) return true;
+  }
+  return false;
 }
-/// Their number, which is also the bytes of state per byte of weights.
-constexpr size_t num_states(const OptimizerSpec& spec) { return states(spec).size(); }
+
+/// `spec` with this optimiser, whose own parameters have their usual values.
+inline OptimizerSpec usual_spec(OptimizerKind kind, OptimizerSpec spec = {}) {
+  spec.kind = kind;
+  for (const OptimizerParameter& own : traits(kind).parameters) spec.*own.value = own.usual;
+  for (const OptimizerFlag& own : traits(kind).flags) spec.*own.value = own.usual;
+  return spec;
+}
+
+/// The tensors kept per weight.
+inline std::vector<OptimizerState> states(const OptimizerSpec& spec) {
+  std::vector<OptimizerState> kept;
+  for (const OptimizerState& state : traits(spec.kind).states) {
+    const bool is_left_out = (state.unless_zero != nullptr && spec.*state.unless_zero == 0) ||
+                             (state.if_set != nullptr && !(spec.*state.if_set));
+    if (!is_left_out) kept.push_back(state);
+  }
+  return kept;
+}
+inline size_t num_states(const OptimizerSpec& spec) { return states(spec).size(); }
+/// Bytes of state per byte of weights, about: parameter_optimizers.h knows a model's.
+inline double usual_state(const OptimizerSpec& spec) {
+  const double usual = traits(spec.kind).usual_state;
+  return usual < 0 ? static_cast<double>(num_states(spec)) : usual;
+}
+
+/// The shape of a state of a weight of this shape.
+inline std::vector<int64_t> state_shape(const OptimizerSpec& spec, const OptimizerState& state,
+                                        std::vector<int64_t> weight) {
+  const size_t dims = weight.size();
+  switch (state.shape) {
+    case StateShape::OfWeight:
+      return weight;
+    case StateShape::Rows:
+    case StateShape::Columns:
+      if (dims < 2) return {0};
+      weight[dims - (state.shape == StateShape::Rows ? 1 : 2)] = 1;
+      return weight;
+    case StateShape::OfVectors:
+      return dims < 2 ? weight : std::vector<int64_t>{0};
+    case StateShape::Orthogonal:
+      return spec.orthogonal ? weight : std::vector<int64_t>{0};
+    case StateShape::OfOthers:
+      return spec.orthogonal ? std::vector<int64_t>{0} : weight;
+  }
+  return weight;
+}
 
 /// Nothing when no optimiser has that name.
 constexpr std::optional<OptimizerKind> find_optimizer(std::string_view name) {

@@ -1,5 +1,6 @@
 // The optimisers of a model's parameters: one for all, or one for each group of them
-// (OptimizerSpec::groups).
+// (OptimizerSpec::groups), and for the hidden matrices and the rest of it where the optimiser parts
+// them (Muon).
 //
 //   ParameterOptimizers optimizers(model, spec);
 //   optimizers.of({layer, 0}).step(...);
@@ -19,7 +20,9 @@ namespace penstock::model {
 class ParameterOptimizers {
  public:
   /// Throws ConfigError as make_optimizer(), and for a parameter that is in no group or in two. A
-  /// tied parameter has the group of its owner.
+  /// tied parameter has the group of its owner. Where the optimiser parts weights, matrices are
+  /// orthogonal (OptimizerSpec) unless their group says otherwise; without groups, those of the
+  /// first and of the last layer with weights are not (Jordan et al. 2024: hidden layers).
   ParameterOptimizers(const Model& model, const OptimizerSpec& spec);
 
   /// That of a parameter; lives as long as this.
@@ -28,9 +31,16 @@ class ParameterOptimizers {
   const Optimizer& general() const { return *optimizers_.front(); }
 
  private:
+  /// Puts the parameter's optimiser where of() finds it.
+  void choose(const graph::ParameterRef& parameter, const OptimizerSpec& spec);
+
   graph::ModelGraph graph_;
-  std::vector<std::unique_ptr<Optimizer>> optimizers_;  ///< the general one, then the groups'
-  std::map<graph::ParameterRef, size_t> group_of_;      ///< of owners; empty: no groups
+  /// The general one first. By rate, decay and role, each once.
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
+  std::map<graph::ParameterRef, size_t> optimizer_of_;  ///< of owners; empty: the general one
 };
+
+/// Bytes of optimiser state per byte of the model's weights, over all of them.
+double state_per_weight(const Model& model, const OptimizerSpec& spec);
 
 }  // namespace penstock::model

@@ -82,5 +82,47 @@ TEST(ParameterOptimizers, EachParameterIsInOneGroup) {
   EXPECT_THAT(refusal({.groups = {{{}, 1, -1}}}), HasSubstr("weight decay"));
 }
 
+Model three_layers() {
+  ModelBuilder net("three");
+  Value x = net.input({4});
+  for (const char* name : {"in", "hidden", "out"}) x = net.linear(x, {.features = 4, .name = name});
+  return net.build(x);
+}
+
+TEST(ParameterOptimizers, MuonStepsHiddenMatricesAndAdamWTheRest) {
+  const Model model = three_layers();
+  const ParameterOptimizers optimizers(model, usual_spec(OptimizerKind::Muon));
+  const auto is_orthogonal = [&](const char* layer, int parameter) {
+    return optimizers.of({model.graph().find(layer), parameter}).spec().orthogonal;
+  };
+  EXPECT_TRUE(is_orthogonal("hidden", 0));
+  EXPECT_FALSE(is_orthogonal("hidden", 1)) << "a bias";
+  EXPECT_FALSE(is_orthogonal("in", 0));
+  EXPECT_FALSE(is_orthogonal("out", 0));
+}
+
+TEST(ParameterOptimizers, GroupsSayWhatMuonSteps) {
+  const Model model = two_layers();
+  OptimizerSpec spec = usual_spec(OptimizerKind::Muon);
+  spec.groups = {{{"in.weight", "out.weight"}, 1, 0}, {{"in.bias", "out.bias"}, 0.5, 0, true}};
+  const ParameterOptimizers optimizers(model, spec);
+  EXPECT_TRUE(optimizers.of({model.graph().find("out"), 0}).spec().orthogonal);
+  EXPECT_FALSE(optimizers.of({model.graph().find("out"), 1}).spec().orthogonal);
+  spec.groups = {{{"in.weight", "in.bias", "out.weight", "out.bias"}, 1, 0}};
+  EXPECT_THAT(refusal(spec), HasSubstr("muon makes updates of matrices orthogonal; 'in.bias' has"));
+}
+
+TEST(ParameterOptimizers, CountTheStateOfAModel) {
+  const Model model = three_layers();
+  const auto kept = [&](OptimizerKind kind) { return state_per_weight(model, usual_spec(kind)); };
+  EXPECT_EQ(kept(OptimizerKind::Sgd), 1);
+  EXPECT_EQ(kept(OptimizerKind::Adam), 2);
+  EXPECT_EQ(kept(OptimizerKind::RmsProp), 1);
+  // Of 60 numbers 16 are a hidden matrix.
+  EXPECT_DOUBLE_EQ(kept(OptimizerKind::Muon), (16 + 2.0 * 44) / 60);
+  // Four rows and four columns of each matrix; all numbers of a bias.
+  EXPECT_DOUBLE_EQ(kept(OptimizerKind::Adafactor), (3 * 8 + 12) / 60.0);
+}
+
 }  // namespace
 }  // namespace penstock::model

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 #include <utility>
@@ -245,7 +246,7 @@ class RangeMeasurement {
 
 std::vector<int64_t> bytes_to_measure(const Model& model, const ProfilerOptions& options) {
   // Two versions, gradients and the optimiser's state.
-  const auto copies = 3 + static_cast<int64_t>(num_states(options.optimizer));
+  const int64_t copies = 3 + std::llround(std::ceil(usual_state(options.optimizer)));
   std::vector<int64_t> bytes;
   for (int l = 0; l < model.graph().num_layers(); ++l) {
     const LayerId id{l};

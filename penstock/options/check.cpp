@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "penstock/cluster/device_name.h"
+#include "penstock/options/optimizer_text.h"
 #include "penstock/options/profile_request.h"
 #include "penstock/options/request.h"
 #include "penstock/options/stream_request.h"
@@ -94,8 +95,8 @@ void check(const StreamRequest& request) {
   const StreamRunRequest& run = request.run;
   if (!takes(request.optimizer.kind, &model::OptimizerSpec::momentum) &&
       request.optimizer.momentum != 0)
-    throw ConfigError(fmt::format("--momentum is for sgd; --optimizer {} has its own",
-                                  to_string(request.optimizer.kind)));
+    throw ConfigError(fmt::format("--momentum is for {}; --optimizer {} has its own",
+                                  optimizers_with_momentum(), to_string(request.optimizer.kind)));
   if (traits(plan.strategy).extent == plan::Extent::OneWorker &&
       (plan.weights || plan.workers.value_or(1) > 1)) {
     throw ConfigError(

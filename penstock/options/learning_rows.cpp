@@ -17,13 +17,16 @@ bool has_momentum(model::OptimizerKind kind) {
   return takes(kind, &model::OptimizerSpec::momentum);
 }
 
-std::string without_sgd(const RunFacts& facts) {
+std::string without_momentum(const RunFacts& facts) {
   const model::OptimizerKind kind = facts.request.optimizer.kind;
-  return has_momentum(kind) ? "" : fmt::format("--optimizer is {}, expected sgd", to_string(kind));
+  if (has_momentum(kind)) return "";
+  return fmt::format("--optimizer is {}, expected {}", to_string(kind), optimizers_with_momentum());
 }
 
-std::optional<std::string> of_sgd(const TrainRequest& request, std::string text) {
-  return has_momentum(request.optimizer.kind) ? std::optional(std::move(text)) : std::nullopt;
+template <class Member>
+std::optional<std::string> if_taken(const TrainRequest& request, Member member, std::string text) {
+  const bool is_taken = model::takes(request.optimizer.kind, member);
+  return is_taken ? std::optional(std::move(text)) : std::nullopt;
 }
 
 std::optional<std::string> of_step_rate(const TrainRequest& request, std::string text) {
@@ -47,12 +50,13 @@ std::vector<Row> rows() {
         .keyword = "total_steps",
         .changes = Changes::Learning,
         .slot = at<&R::run, &RunRequest::schedule_steps>,
-        .help = "cosine, linear: optimiser steps until the learning rate is zero (default: those "
-                "of the run; a run that is resumed keeps the length that it began with)",
+        .help = "cosine, linear, CosineAnnealingLR, OneCycleLR: optimiser steps until the last "
+                "learning rate (default: those of the run; a run that is resumed keeps the length "
+                "that it began with)",
         .least = 1,
         .idle = [](const RunFacts& facts) -> std::string {
           if (train::has_end(facts.request.rates)) return "";
-          return fmt::format("--lr-schedule is {}, expected cosine or linear",
+          return fmt::format("--lr-schedule is {}, which has no end or says where",
                              facts.request.rates.schedule);
         },
         .kept = [](const R& r) -> std::optional<std::string> {
@@ -83,8 +87,8 @@ std::vector<Row> rows() {
        {.name = "--optimizer",
         .keyword = "optimizer",
         .changes = Changes::Learning,
-        .slot = [](R& r) -> Slot { return named_optimizer(r.optimizer.kind); },
-        .help = model::optimizer_names()},
+        .slot = [](R& r) -> Slot { return named_optimizer(r.optimizer); },
+        .help = optimizer_help()},
        {.name = "--lr",
         .keyword = "lr",
         .changes = Changes::Learning,
@@ -94,25 +98,35 @@ std::vector<Row> rows() {
         .keyword = "momentum",
         .changes = Changes::Learning,
         .slot = at<&R::optimizer, &OptimizerSpec::momentum>,
-        .help = "Momentum of sgd",
-        .idle = without_sgd,
-        .kept = [](const R& r) { return of_sgd(r, fmt::to_string(r.optimizer.momentum)); }},
+        .help = momentum_help(),
+        .usual = [] { return std::string("0.9; rmsprop: 0; muon: 0.95"); },
+        .idle = without_momentum,
+        .kept =
+            [](const R& r) {
+              return if_taken(r, &OptimizerSpec::momentum, fmt::to_string(r.optimizer.momentum));
+            }},
        {.name = "--nesterov",
         .keyword = "nesterov",
         .changes = Changes::Learning,
         .slot = at<&R::optimizer, &OptimizerSpec::nesterov>,
-        .help = "Nesterov momentum for sgd",
-        .kept = [](const R& r) { return of_sgd(r, r.optimizer.nesterov ? "yes" : "no"); }},
+        .help = "Nesterov momentum for sgd; muon has it",
+        .kept =
+            [](const R& r) {
+              return if_taken(r, &OptimizerSpec::nesterov, r.optimizer.nesterov ? "yes" : "no");
+            }},
        {.name = "--weight-decay",
         .keyword = "weight_decay",
         .changes = Changes::Learning,
         .slot = at<&R::optimizer, &OptimizerSpec::weight_decay>,
-        .help = "Weight decay (L2 penalty)"},
+        .help = "Weight decay (L2 penalty; adamw, nadamw, lion, lamb, adafactor, muon: taken off "
+                "the weight)"},
        {.name = "--lr-schedule",
         .keyword = "lr_schedule",
         .changes = Changes::Learning,
         .slot = at<&R::rates, &LearningRateSpec::schedule>,
-        .help = "constant, step, cosine, linear"},
+        .help = "constant, step, cosine, linear, or a class of torch.optim.lr_scheduler with its "
+                "arguments, such as MultiStepLR,milestones=30:80,gamma=0.1; A@STEP:B is B from "
+                "that step on, A*B both multiplied"},
        {.name = "--lr-warmup",
         .keyword = "lr_warmup",
         .changes = Changes::Learning,

@@ -132,13 +132,13 @@ std::span<const ProfileRow> rows_of() {
   static const std::vector<ProfileRow> kRows = joined<OfProfile>(
       {in<OfProfile>(Section::Model, model_rows<OfProfile>(/*is_required=*/true)),
        in<OfProfile>(Section::Model, sample_rows<OfProfile>()),
-       in<OfProfile>(Section::Run,
-                     {row<&OfProfile::run, &Measure::batch_size>("--batch-size",
-                                                                 "Samples per micro-batch", 1),
-                      row<OfProfile>(
-                          "--optimizer",
-                          [](OfProfile& r) -> Slot { return named_optimizer(r.optimizer.kind); },
-                          model::optimizer_names() + ": the optimiser whose step is measured")}),
+       in<OfProfile>(
+           Section::Run,
+           {row<&OfProfile::run, &Measure::batch_size>("--batch-size", "Samples per micro-batch",
+                                                       1),
+            row<OfProfile>(
+                "--optimizer", [](OfProfile& r) -> Slot { return named_optimizer(r.optimizer); },
+                optimizer_help() + ": the optimiser whose step is measured")}),
        profile_loss_rows(), subject_rows(), measuring_rows(), profile_output_rows(),
        in<OfProfile>(Section::Run, {seed_row<OfProfile>()})});
   return kRows;

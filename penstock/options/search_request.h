@@ -16,9 +16,9 @@ struct SearchRequest {
   planner::PlanOptions plan = {.sync = std::nullopt,
                                .offload = planner::Choice::Auto,
                                .shard_optimizer = planner::Choice::Auto};
-  model::OptimizerKind optimizer = model::OptimizerKind::Sgd;  ///< whose state takes memory
-  std::string time_limit = "10s";                              ///< "0": none
-  std::string memory_budget = "1GiB";                          ///< of the search; "0": none
+  model::OptimizerSpec optimizer = {};  ///< whose state takes memory
+  std::string time_limit = "10s";       ///< "0": none
+  std::string memory_budget = "1GiB";   ///< of the search; "0": none
 };
 
 }  // namespace penstock::options

@@ -72,7 +72,7 @@ std::vector<SearchRow> kind_rows() {
            "auto (only if memory requires it)"),
        row<OfSearch>(
            "--optimizer", [](OfSearch& r) -> Slot { return named_optimizer(r.optimizer); },
-           model::optimizer_names() + ": the optimiser whose state takes memory")});
+           optimizer_help() + ": the optimiser whose state takes memory")});
 }
 
 std::vector<SearchRow> size_rows() {

@@ -16,6 +16,7 @@
 #include "penstock/frames/task.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/model/zoo_names.h"
+#include "penstock/options/optimizer_text.h"
 #include "penstock/options/rows.h"
 
 namespace penstock::options {
@@ -51,10 +52,18 @@ Named named_or_none(std::optional<Value>& value, Parse parse, Text text) {
           [&value, text] { return value ? std::string(text(*value)) : std::string(); }};
 }
 
-inline Named named_optimizer(model::OptimizerKind& kind) {
-  return named(kind, model::parse_optimizer,
-               [](model::OptimizerKind value) { return to_string(value); });
+inline Named named_optimizer(model::OptimizerSpec& spec) {
+  return {[&spec](const std::string& text) { set_optimizer(spec, text); },
+          [&spec] { return optimizer_text(spec); }};
 }
+
+/// Of the row that takes one.
+inline std::string optimizer_help() {
+  return model::optimizer_names() +
+         "; behind the name its parameters, such as adam,beta2=0.99,amsgrad";
+}
+
+inline std::string momentum_help() { return "Momentum of " + optimizers_with_momentum(); }
 
 inline Named named_task(std::optional<frames::Task>& task) {
   return named_or_none(task, frames::parse_task,

@@ -108,10 +108,10 @@ std::vector<StreamRow> stream_learning_rows() {
        row<OfStream>(
            "--lr", [](OfStream& r) -> Slot { return &r.learning_rate; }, "Learning rate"),
        row<OfStream>(
-           "--optimizer", [](OfStream& r) -> Slot { return named_optimizer(r.optimizer.kind); },
-           model::optimizer_names()),
+           "--optimizer", [](OfStream& r) -> Slot { return named_optimizer(r.optimizer); },
+           optimizer_help()),
        with_zero(
-           row<&OfStream::optimizer, &OptimizerSpec::momentum>("--momentum", "sgd: momentum")),
+           row<&OfStream::optimizer, &OptimizerSpec::momentum>("--momentum", momentum_help())),
        with_zero(row<&OfStream::optimizer, &OptimizerSpec::weight_decay>("--weight-decay",
                                                                          "Weight decay"))});
 }

@@ -27,7 +27,12 @@ std::vector<model::OptimizerSpec> specs() {
       {.kind = model::OptimizerKind::Sgd, .momentum = 0},
       {.kind = model::OptimizerKind::Sgd, .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
       {.kind = model::OptimizerKind::Adam, .epsilon = 1e-3},
-      {.kind = model::OptimizerKind::AdamW, .weight_decay = 0.1, .epsilon = 1e-3}};
+      {.kind = model::OptimizerKind::AdamW, .weight_decay = 0.1, .epsilon = 1e-3},
+      {.kind = model::OptimizerKind::Adam, .epsilon = 1e-3, .amsgrad = true},
+      {.kind = model::OptimizerKind::NAdam, .epsilon = 1e-3},
+      {.kind = model::OptimizerKind::RmsProp, .momentum = 0.5, .epsilon = 0.1, .centered = true},
+      {.kind = model::OptimizerKind::Adagrad, .initial_accumulator = 0.5},
+      {.kind = model::OptimizerKind::Asgd, .lambda = 0.1, .average_from = 1}};
 }
 
 std::vector<Case> cases() {
@@ -266,8 +271,9 @@ RC_GTEST_PROP(WeightShares, ShareOutEveryNumberOnce, ()) {
 
 TEST(ShardedState, SaysWhatDoesNotFit) {
   const model::Model model = skip_model();
-  const auto optimizer = model::make_optimizer(momentum_sgd());
-  const auto refusal = [&](const PipelineOptions& options) -> std::string {
+  const auto refusal = [&](const PipelineOptions& options,
+                           const model::OptimizerSpec& spec = momentum_sgd()) -> std::string {
+    const auto optimizer = model::make_optimizer(spec);
     try {
       Pipeline(model, cut(model, 1), {2}, *optimizer, options);
       return "";
@@ -279,6 +285,8 @@ TEST(ShardedState, SaysWhatDoesNotFit) {
               HasSubstr("cannot be shared out over replicas that sum asynchronously"));
   EXPECT_THAT(refusal({.shard_optimizer = {true, true}}),
               HasSubstr("has 2 entries, expected one for each of the 1 stages"));
+  EXPECT_THAT(refusal({.shard_optimizer = {true}}, {.kind = model::OptimizerKind::Lamb}),
+              HasSubstr("cannot be shared out with lamb"));
   EXPECT_EQ(refusal({.shard_optimizer = {true}}), "");
 }
 

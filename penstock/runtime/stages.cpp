@@ -59,7 +59,8 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
   return wanted;
 }
 
-void check_sharding(const PipelineOptions& options, size_t stages) {
+void check_sharding(const PipelineOptions& options, const model::Optimizer& optimizer,
+                    size_t stages) {
   const std::vector<bool>& shard = options.shard_optimizer;
   if (!shard.empty() && shard.size() != stages) {
     throw ConfigError(fmt::format(
@@ -67,6 +68,14 @@ void check_sharding(const PipelineOptions& options, size_t stages) {
         shard.size(), stages));
   }
   if (std::find(shard.begin(), shard.end(), true) == shard.end()) return;
+  const model::OptimizerKind kind = optimizer.spec().kind;
+  if (model::traits(kind).needs_whole_weight) {
+    throw ConfigError(fmt::format(
+        "the optimiser's state cannot be shared out with {}: its step of a number depends on "
+        "others "
+        "of the weight, and replicas would have parts of weights; expected whole states",
+        to_string(kind)));
+  }
   if (options.sync == plan::GradientSync::Asynchronous) {
     throw ConfigError(
         "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
@@ -111,7 +120,7 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
       table(valid_shape(model, counts, options)),
       gradient_groups(choose_groups(counts, options.gradient_groups)),
       world(options.world) {
-  check_sharding(options, counts.size());
+  check_sharding(options, optimizer, counts.size());
   if (world == nullptr) {
     own_world = make_local_world(table.num_workers(), options.device_of_worker);
     world = own_world.get();

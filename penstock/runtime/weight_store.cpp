@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -9,10 +11,20 @@
 
 #include "penstock/model/device/copies.h"
 #include "penstock/util/check.h"
+#include "penstock/util/error.h"
 
 namespace penstock::runtime {
 
 namespace {
+
+/// Of a checkpoint: which weights have which state depends on the optimiser's settings.
+void check_state_shape(const at::Tensor& found, const at::Tensor& expected) {
+  if (found.sizes() == expected.sizes()) return;
+  throw ConfigError(
+      fmt::format("the optimiser's state of a weight has the shape [{}], expected [{}]: resume "
+                  "with the optimiser and the groups that the checkpoint was made with",
+                  fmt::join(found.sizes(), ", "), fmt::join(expected.sizes(), ", ")));
+}
 
 at::Tensor as_leaf(const at::Tensor& tensor) { return tensor.detach().requires_grad_(true); }
 
@@ -40,11 +52,10 @@ WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer,
   }
   versions_.push_back(std::move(held));
   state_.resize(optimizer.state_names().size());
-  for (Tensors& tensors : state_) {
-    for (size_t i = 0; i < weights.size(); ++i) {
-      tensors.push_back(share_.empty() ? at::zeros_like(weights[i])
-                                       : at::zeros({share_[i].length}, weights[i].options()));
-    }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Tensors state = optimizers_[i]->new_state(own_part(i, weights[i].detach()));
+    PENSTOCK_CHECK(state.size() == state_.size(), state.size(), state_.size());
+    for (size_t s = 0; s < state.size(); ++s) state_[s].push_back(state[s]);
   }
 }
 
@@ -307,7 +318,11 @@ void WeightStore::load(TensorSpan weights, const std::vector<Tensors>& state) {
     versions_.front().weights[i].detach().copy_(weights[i]);
   }
   for (size_t s = 0; s < state.size(); ++s) {
-    for (size_t i = 0; i < state[s].size(); ++i) state_[s][i].copy_(own_part(i, state[s][i]));
+    for (size_t i = 0; i < state[s].size(); ++i) {
+      const at::Tensor own = own_part(i, state[s][i]);
+      check_state_shape(own, state_[s][i]);
+      state_[s][i].copy_(own);
+    }
   }
 }
 

@@ -88,10 +88,10 @@ class WeightStore {
   int64_t bytes() const;
 
   /// One list per entry of the optimiser's state_names(), each with one tensor per weight: of the
-  /// weight's shape, or with a share flat, of that part alone.
+  /// shape that the optimiser gives it, or with a share flat, of that part alone.
   const std::vector<Tensors>& state() const { return state_; }
   /// Replaces weights and state by copies of these (a checkpoint); the version becomes 0. The state
-  /// is that of whole weights, whatever the share.
+  /// is that of whole weights, whatever the share. Throws ConfigError for states of other shapes.
   void load(TensorSpan weights, const std::vector<Tensors>& state);
 
  private:

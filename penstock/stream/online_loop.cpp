@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "penstock/model/optimizer.h"
 #include "penstock/schedule/endless_schedule.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -160,7 +159,7 @@ OnlineLoop::OnlineLoop(const model::Model& model, frames::FrameQueue& queue, Str
     : model_(model),
       queue_(queue),
       options_(std::move(options)),
-      optimizer_(model::make_optimizer(options_.optimizer)),
+      optimizers_(model, options_.optimizer),
       loss_(std::make_shared<FrameLoss>(
           options_.task,
           frames::FrameKind{.channels = queue.size().channels, .classes = queue.num_classes()})),
@@ -259,7 +258,7 @@ bool OnlineLoop::run_plan() {
   const plan::Plan plan = this->plan();
   const std::vector<int> replicas(plan.stages.size(), 1);
   runtime::Pipeline pipeline(model_, plan::stage_of_layer(plan, model_.graph()), replicas,
-                             *optimizer_, pipeline_options(plan));
+                             optimizers_.general(), pipeline_options(plan));
   if (!state_.layers.empty()) pipeline.load(state_.layers, state_.steps);
   const schedule::EndlessSchedule schedule = schedule::make_endless(
       Strategy::Online, {.replicas = replicas, .policy = policy_of(plan)}, pipeline.links());

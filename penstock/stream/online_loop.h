@@ -23,7 +23,7 @@
 #include "penstock/frames/task.h"
 #include "penstock/model/device/devices.h"
 #include "penstock/model/model.h"
-#include "penstock/model/optimizer_spec.h"
+#include "penstock/model/parameter_optimizers.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/stream/frame_feed.h"
@@ -136,7 +136,7 @@ class OnlineLoop {
   const model::Model& model_;
   frames::FrameQueue& queue_;
   StreamOptions options_;
-  std::unique_ptr<model::Optimizer> optimizer_;
+  model::ParameterOptimizers optimizers_;
   std::shared_ptr<FrameLoss> loss_;
   FrameFeed feed_;
   StreamMeter meter_;

@@ -101,22 +101,32 @@ const T& one_of(Rng& rng, const std::vector<T>& choices) {
   return choices[rng.below(choices.size())];
 }
 
+/// One of all, or SGD as often as all others together.
+model::OptimizerSpec random_optimizer(Rng& rng) {
+  const model::OptimizerKind kind =
+      rng.below(2) == 0 ? model::OptimizerKind::Sgd
+                        : model::kOptimizers[rng.below(model::kOptimizers.size())].kind;
+  model::OptimizerSpec spec = model::usual_spec(kind);
+  if (takes(kind, &model::OptimizerSpec::momentum)) spec.momentum = one_of<double>(rng, {0, 0.9});
+  spec.weight_decay = one_of<double>(rng, {0, 0.01});
+  for (const model::OptimizerFlag& flag : model::traits(kind).flags)
+    spec.*flag.value = rng.below(2) == 0;
+  spec.nesterov = spec.nesterov && spec.momentum > 0;
+  return spec;
+}
+
 TrainOptions random_options(Rng& rng, bool delays) {
   TrainOptions options;
   options.mini_batch_size = one_of<int64_t>(rng, {8, 12, 16});
   options.epochs = 3;
-  options.optimizer.kind = one_of<model::OptimizerKind>(
-      rng, {model::OptimizerKind::Sgd, model::OptimizerKind::Adam, model::OptimizerKind::AdamW});
-  options.optimizer.momentum = one_of<double>(rng, {0, 0.9});
-  options.optimizer.nesterov = options.optimizer.kind == model::OptimizerKind::Sgd &&
-                               options.optimizer.momentum > 0 && rng.below(2) == 0;
-  options.optimizer.weight_decay = one_of<double>(rng, {0, 0.01});
-  options.learning_rate = {
-      .base = 0.02,
-      .schedule = one_of<std::string>(rng, {"constant", "step", "cosine", "linear"}),
-      .warmup_steps = one_of<int64_t>(rng, {0, 0, 3}),
-      .factor = 0.5,
-      .every = 3};
+  options.optimizer = random_optimizer(rng);
+  options.learning_rate = {.base = 0.02,
+                           .schedule = one_of<std::string>(
+                               rng, {"constant", "step", "cosine", "linear", "OneCycleLR",
+                                     "LinearLR@5:StepLR,step_size=3*ExponentialLR,gamma=0.9"}),
+                           .warmup_steps = one_of<int64_t>(rng, {0, 0, 3}),
+                           .factor = 0.5,
+                           .every = 3};
   options.learning_rate_steps = one_of<int64_t>(rng, {0, 0, 15});
   options.seed = 1 + rng.below(1000);
   options.shuffle = rng.below(4) > 0;
@@ -144,7 +154,8 @@ Trial random_trial(uint64_t seed) {
         rng, {Precision::Float32, Precision::Float32, Precision::BFloat16, Precision::Float16});
     for (plan::Stage& stage : options.plan.stages)
       stage.shard_optimizer = chosen.strategy == "dp" && options.seed % 2 == 0 && kind != 2 &&
-                              options.plan.precision == Precision::Float32;
+                              options.plan.precision == Precision::Float32 &&
+                              !model::traits(options.optimizer.kind).needs_whole_weight;
   }
   DataSpec spec;
   spec.name = "synthetic";

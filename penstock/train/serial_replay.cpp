@@ -155,9 +155,7 @@ void SerialReplay::add_use(const graph::ParameterRef& use, const at::Tensor& ini
                                   [&](const Weight& weight) { return weight.owner == owner; });
   weight_of_use_.push_back(static_cast<size_t>(known - weights_.begin()));
   if (known != weights_.end()) return;
-  weights_.push_back({owner, {}});
-  for (size_t s = 0; s < optimizers_.general().state_names().size(); ++s)
-    weights_.back().state.push_back(at::zeros_like(initial));
+  weights_.push_back({owner, optimizers_.of(owner).new_state(initial)});
   weights.push_back(initial);
 }
 

@@ -14,21 +14,46 @@ from penstock import _core
 #: Makes a schedule of torch.optim.lr_scheduler for an optimiser.
 MakeSchedule = Callable[[torch.optim.Optimizer], LRScheduler]
 
-_CLASSES = {name: getattr(torch.optim, title) for name, title, _ in _core.optimizers()}
-#: What each has beside learning rate and weight decay, by the core's names.
-_PARAMETERS = {name: set(parameters) for name, _, parameters in _core.optimizers()}
+_ROWS = {name: (title, in_torch, usual) for name, title, in_torch, usual in _core.optimizers()}
+#: Those that this torch.optim has.
+_CLASSES = {
+    name: getattr(torch.optim, title)
+    for name, (title, in_torch, _) in _ROWS.items()
+    if in_torch and hasattr(torch.optim, title)
+}
 #: "'SGD', 'Adam' or 'AdamW'"
-_TITLES = " or ".join(", ".join(f"'{one.__name__}'" for one in _CLASSES.values()).rsplit(", ", 1))
-#: What an optimiser of torch.optim must not ask for, and what all its groups must agree on.
-_MUST_BE_OFF = ("dampening", "amsgrad", "maximize")
-_OF_ALL = {"momentum", "nesterov", "betas", "eps"}
+_TITLES = " or ".join(", ".join(f"'{title}'" for title, _, _ in _ROWS.values()).rsplit(", ", 1))
+#: What torch.optim calls the core's parameters, where that is another word.
+_CORE_NAMES = {
+    "lr_decay": "rate_decay",
+    "initial_accumulator_value": "initial_accumulator",
+    "lambd": "lambda",
+    "t0": "average_from",
+    "d": "clip",
+    "ns_steps": "iterations",
+}
+#: What has no name of its own, as a function of the core's optimiser and the value.
+_CORE_VALUES: dict[str, Callable[[str, Any], dict[str, float]]] = {
+    "betas": lambda name, value: {"beta1": float(value[0]), "beta2": float(value[1])},
+    "eps": lambda name, value: _epsilons(name, value),
+    "alpha": lambda name, value: {"power" if name == "asgd" else "alpha": float(value)},
+    "beta2_decay": lambda name, value: {"decay_power": -float(value)},
+    "adjust_lr_fn": lambda name, value: {"match_rms": float(value == "match_rms_adamw")},
+}
+#: What an optimiser of torch.optim must have as it is there.
+_MUST_BE = {"dampening": 0, "ns_coefficients": (3.4445, -4.7750, 2.0315)}
+#: What all groups of an optimiser must agree on.
+_OF_ALL = {"momentum", "nesterov", "betas", "eps", "amsgrad", "maximize", "centered",
+           "momentum_decay", "decoupled_weight_decay", *_CORE_NAMES, *_CORE_VALUES}  # fmt: skip
+#: By name; 0 for others.
+_DECAYS = {"adamw": 0.01, "muon": 0.1}
 #: Two rates are in the same proportion.
 _CLOSE = 1e-9
 
 
 class Optimizer:
     """A name with arguments, or an object of torch.optim, whose learning rates count as they are
-    when a step or an epoch begins.
+    when a step or an epoch begins. Also a pair: a Muon for matrices, an AdamW for the rest.
 
     `spec` is what the core takes.
     """
@@ -48,27 +73,24 @@ class Optimizer:
         given = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "betas": betas, "eps": eps,
                  "weight_decay": weight_decay}  # fmt: skip
         given = {name: value for name, value in given.items() if value is not None}
-        self._given: torch.optim.Optimizer | None = None
-        if isinstance(optimizer, torch.optim.Optimizer):
+        objects = _objects(optimizer)
+        self._given = objects
+        #: What is behind the name in a text, such as ",amsgrad".
+        self._more = ""
+        if objects:
             if given:
                 raise ValueError(f"{min(given)}: the optimizer's own counts; set it there")
-            self.name = _name(type(optimizer))
-            self._given = optimizer
-            groups = optimizer.param_groups
+            self.name = _name(type(objects[0]))
+            groups = [group for one in objects for group in one.param_groups]
         else:
-            self.name = _name(optimizer)
-            own = _PARAMETERS[self.name]
-            if momentum is not None and "momentum" not in own:
-                raise ValueError(f"momentum is for SGD; {_title(self.name)} has betas")
-            if nesterov and "nesterov" not in own:
-                raise ValueError("nesterov is for SGD")
-            for name, value, core in ("betas", betas, "beta1"), ("eps", eps, "epsilon"):
-                if value is not None and core not in own:
-                    raise ValueError(f"{name}: for Adam and AdamW, not {_title(self.name)}")
-            groups = [{"lr": 1e-3, "weight_decay": 0.01 if self.name == "adamw" else 0.0, **given}]
-        if self.name == "adam" and groups[0].get("decoupled_weight_decay"):
-            self.name = "adamw"
+            self.name, self._more = _split(optimizer)
+            _check_given(self.name, given)
+            groups = [{"lr": 1e-3, "weight_decay": _DECAYS.get(self.name, 0.0), **given}]
+        if groups[0].get("decoupled_weight_decay"):
+            self.name = {"adam": "adamw", "nadam": "nadamw"}.get(self.name, self.name)
         self._groups = groups
+        #: Groups of a Muon's pair, an AdamW.
+        self._of_adamw = [i > 0 for i, one in enumerate(objects) for _ in one.param_groups]
         self._check_groups()
         # A schedule that began may have changed the rates.
         self._rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
@@ -85,7 +107,7 @@ class Optimizer:
     @property
     def is_object(self) -> bool:
         """Of torch.optim, whose rates may change."""
-        return self._given is not None
+        return bool(self._given)
 
     @property
     def first_rate(self) -> float:
@@ -96,7 +118,7 @@ class Optimizer:
     def rate(self) -> float:
         """The learning rate now, of that group; the others' are in proportion to it."""
         rates = [float(group["lr"]) for group in self._groups]
-        if self._given is not None and self._all_but_rates() != self._fixed:
+        if self._given and self._all_but_rates() != self._fixed:
             raise ValueError(
                 f"the optimizer changed: {_difference(self._fixed, self._all_but_rates())}; only "
                 "learning rates can change"
@@ -115,7 +137,9 @@ class Optimizer:
             {**fixed, "lr": rate, "params": [torch.nn.Parameter(torch.zeros(1))]}
             for fixed, rate in zip(self._fixed, self._rates)
         ]
-        own = _CLASSES[self.name](groups, lr=self._rates[0])
+        # Its class, so that a schedule finds the momenta there; Muon's takes matrices alone.
+        like = torch.optim.SGD if self.name == "muon" else _CLASSES.get(self.name, torch.optim.SGD)
+        own = like(groups, lr=self._rates[0])
         scheduler = make(own)
         if not isinstance(scheduler, LRScheduler) or isinstance(scheduler, ReduceLROnPlateau):
             raise TypeError(
@@ -142,19 +166,12 @@ class Optimizer:
         return main
 
     def _check_groups(self) -> None:
-        first = self._groups[0]
-        for group in self._groups:
-            for name, value in group.items():
-                if name in _MUST_BE_OFF and value:
-                    raise ValueError(f"optimizer: {name}={value!r} is not supported")
-                if name in _OF_ALL and value != first.get(name):
-                    raise ValueError(
-                        f"optimizer: groups may differ in lr and weight_decay, but {name} is "
-                        f"{first.get(name)!r} and {value!r}"
-                    )
-                if name == "betas" and len(value) != 2:
-                    raise ValueError(f"betas: expected two numbers, found {value!r:.60}")
-        if self._given is not None and self._given.state:
+        for is_adamw in sorted(set(self._of_adamw) or {False}):
+            own = [one for one, other in zip(self._groups, self._of_adamw or [False])
+                   if other == is_adamw]  # fmt: skip
+            for group in own:
+                _check_group(group, own[0])
+        if any(_has_stepped(one) for one in self._given):
             raise ValueError(
                 "optimizer: it has made steps already, and what it keeps of them would be lost; "
                 "expected a new one"
@@ -168,18 +185,25 @@ class Optimizer:
         ]  # fmt: skip
 
     def _specify(self, module: torch.nn.Module | None) -> dict[str, Any]:
-        first = self._groups[0]
-        betas = first.get("betas", (0.9, 0.999))
+        values = dict(_ROWS[self.name][2])
+        if self.name == "sgd":
+            values["momentum"] = 0.0  # as in torch.optim
+        values.update(_core_values(self.name, self._groups[0]))
+        if any(self._of_adamw):
+            rest = _core_values("adamw", self._groups[self._of_adamw.index(True)])
+            for flag in "amsgrad", "maximize":
+                if rest.pop(flag, False):
+                    raise ValueError(f"optimizer: beside a Muon, {flag}=True is not supported")
+            values.update(rest)
+        more = "".join(f",{key}={_text(value)}" for key, value in values.items())
         spec: dict[str, Any] = {
-            "optimizer": self.name,
-            "momentum": float(first.get("momentum", 0)),
-            "nesterov": bool(first.get("nesterov", False)),
-            "weight_decay": float(first["weight_decay"]),
-            "beta1": float(betas[0]),
-            "beta2": float(betas[1]),
-            "eps": float(first.get("eps", 1e-8)),
+            "optimizer": self.name + more + self._more,
+            "weight_decay": float(self._groups[0]["weight_decay"]),
         }
-        if self._given is None:
+        for own in "momentum", "nesterov":
+            if own in values:
+                spec[own] = values[own]
+        if not self._given:
             return spec
         if module is None:
             raise ValueError(
@@ -194,8 +218,9 @@ class Optimizer:
                 [name for one in group["params"] for name in names.get(id(one), [])],
                 factor,
                 float(group["weight_decay"]),
+                by_adamw,
             )
-            for group, factor in zip(self._groups, self._factors)
+            for group, factor, by_adamw in zip(self._groups, self._factors, self._of_adamw)
         ]
         in_groups = {id(one) for group in self._groups for one in group["params"]}
         for name, parameter in module.named_parameters():
@@ -255,8 +280,94 @@ def _difference(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> st
     return "its groups are others"
 
 
+def _text(value: bool | float) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else repr(float(value))
+
+
 def _title(name: str) -> str:
-    return _CLASSES[name].__name__
+    return _ROWS[name][0]
+
+
+def _titles_with(parameter: str) -> str:
+    return ", ".join(title for title, _, usual in _ROWS.values() if parameter in usual)
+
+
+def _epsilons(name: str, value: Any) -> dict[str, float]:
+    if name == "muon":
+        return {"norm_epsilon": float(value)}
+    if not isinstance(value, (tuple, list)):
+        return {"epsilon": float(value)}
+    first, scale = value
+    own = torch.finfo(torch.float32).eps if first is None else float(first)
+    return {"epsilon": own, "scale_epsilon": float(scale)}
+
+
+def _core_values(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
+    """The core's parameters of a group of torch.optim."""
+    usual = _ROWS[name][2]
+    values: dict[str, Any] = {}
+    for key, value in group.items():
+        if key in _CORE_VALUES:
+            values.update(_CORE_VALUES[key](name, value))
+        elif key in _CORE_NAMES or key in usual or key == "maximize":
+            values[_CORE_NAMES.get(key, key)] = value
+    flags = {"nesterov", "amsgrad", "centered", "maximize", "match_rms"}
+    return {
+        key: bool(value) if key in flags else float(value)
+        for key, value in values.items()
+        if key in usual or key == "maximize"
+    }
+
+
+def _check_given(name: str, given: Mapping[str, Any]) -> None:
+    own = _ROWS[name][2]
+    cores = {"momentum": "momentum", "nesterov": "nesterov", "betas": "beta1", "eps": "epsilon"}
+    for key, core in cores.items():
+        if key not in given or core in own or (key == "nesterov" and not given[key]):
+            continue
+        has = f"; {_title(name)} has betas" if key == "momentum" and "beta1" in own else ""
+        raise ValueError(f"{key} is for {_titles_with(core)}, not {_title(name)}{has}")
+
+
+def _check_group(group: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    for name, value in group.items():
+        if name in _MUST_BE and value != _MUST_BE[name]:
+            raise ValueError(f"optimizer: {name}={value!r} is not supported")
+        if name in _OF_ALL and value != first.get(name):
+            raise ValueError(
+                f"optimizer: groups may differ in lr and weight_decay, but {name} is "
+                f"{first.get(name)!r} and {value!r}"
+            )
+        if name == "betas" and len(value) != 2:
+            raise ValueError(f"betas: expected two numbers, found {value!r:.60}")
+
+
+def _has_stepped(optimizer: torch.optim.Optimizer) -> bool:
+    """Adagrad has its sums before its first step."""
+    return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values())
+
+
+def _objects(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """One, or a Muon and an AdamW; none: it is a name."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return [optimizer]
+    if not isinstance(optimizer, (list, tuple)):
+        return []
+    names = [_name(type(one)) for one in optimizer]
+    if names != ["muon", "adamw"]:
+        raise ValueError(
+            "optimizer: a list is a Muon for matrices and an AdamW for the other parameters, "
+            f"found {', '.join(map(_title, names)) or 'nothing'}"
+        )
+    return list(optimizer)
+
+
+def _split(optimizer: Any) -> tuple[str, str]:
+    """A name, and what follows it in a text such as "adam,amsgrad"."""
+    if not isinstance(optimizer, str):
+        return _name(optimizer), ""
+    name, comma, more = optimizer.partition(",")
+    return _name(name), comma + more
 
 
 def _name(optimizer: Any) -> str:
@@ -264,7 +375,7 @@ def _name(optimizer: Any) -> str:
         for name, one in _CLASSES.items():
             if one is optimizer:
                 return name
-    elif isinstance(optimizer, str) and optimizer.lower() in _CLASSES:
+    elif isinstance(optimizer, str) and optimizer.lower() in _ROWS:
         return optimizer.lower()
     raise ValueError(
         f"optimizer: expected {_TITLES}, or an object of one of these classes of "

@@ -34,7 +34,6 @@ _LOSSES = {
     torch.nn.MSELoss: "mean-squared-error",
     torch.nn.BCEWithLogitsLoss: "binary-cross-entropy",
 }
-_SCHEDULES = ("constant", "linear", "cosine", "step")
 _TARGETS = ("targets", "target", "labels", "label", "y")
 #: In a micro-batch; the statistics of batch norm are poor then.
 _FEW_SAMPLES = 8
@@ -100,13 +99,17 @@ class Trainer:
         model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
     :param label_smoothing: cross-entropy spreads this share of a target over all classes
     :param ignore_index: targets of this value count nothing in cross-entropy; None: -100
-    :param optimizer: "SGD", "Adam" or "AdamW", with the parameters of torch.optim: ``lr`` (None:
-        0.001), ``momentum`` and ``nesterov`` (SGD), ``weight_decay`` (None: 0.01 of AdamW,
-        otherwise 0), ``betas`` and ``eps`` (Adam, AdamW). Or a new optimiser of torch.optim for the
-        module's parameters: its groups, with their rates and weight decays, are taken over, and the
-        learning rates that it has when a step (of `fit` with tensors: an epoch) begins
+    :param optimizer: "SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "ASGD", "Adafactor",
+        "Muon", "NAdamW", "Lion", "LAMB" or "LARS", with ``lr`` (None: 0.001), ``weight_decay``
+        (None: 0.01 of AdamW, 0.1 of Muon, otherwise 0), and where they have them ``momentum``,
+        ``nesterov``, ``betas`` and ``eps``. What else an optimiser has may follow its name, as in
+        "adam,amsgrad". Or a new optimiser of torch.optim for the module's parameters: its groups,
+        with their rates and weight decays, are taken over, and the learning rates that it has when
+        a step (of `fit` with tensors: an epoch) begins; also a pair of a Muon for matrices and an
+        AdamW for the rest
     :param lr_schedule: "constant", "linear", "cosine" (both to zero at ``total_steps``), or "step"
-        (times ``lr_factor`` every ``lr_every`` steps); or a function that makes a schedule of
+        (times ``lr_factor`` every ``lr_every`` steps); a class of torch.optim.lr_scheduler with its
+        arguments, such as "MultiStepLR,milestones=30:80"; or a function that makes a schedule of
         torch.optim.lr_scheduler for the optimiser it is given, which advances with each step
     :param lr_warmup: steps over which the rate rises
     :param clip_norm: the largest norm of all gradients together; 0: not clipped
@@ -274,7 +277,7 @@ class Trainer:
         }
         rates: dict[str, Any] = {
             "lr": self._optimizer.first_rate,
-            "lr_schedule": _word("lr_schedule", lr_schedule, _SCHEDULES),
+            "lr_schedule": _word("lr_schedule", lr_schedule),
             "lr_warmup": _whole("lr_warmup", lr_warmup),
             "lr_factor": float(lr_factor),
             "lr_every": _whole("lr_every", lr_every),

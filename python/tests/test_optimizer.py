@@ -3,12 +3,27 @@
 test_optimizer.py [-k NAME]
 """
 
+import random
+import tempfile
 import unittest
 import warnings
 
+import rate_schedules
 import torch
 from torch import nn
-from torch.optim import SGD, Adam, AdamW, RMSprop, lr_scheduler
+from torch.optim import (
+    ASGD,
+    SGD,
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Muon,
+    NAdam,
+    RMSprop,
+    Rprop,
+    lr_scheduler,
+)
 
 import penstock
 from penstock._optimizer import Optimizer
@@ -68,6 +83,124 @@ def trained_by_torch(module, optimizer, x, y, steps, scheduler=None):
         if scheduler is not None:
             scheduler.step()
     return rates, module.state_dict()
+
+
+class Weights(nn.Module):
+    """A loss whose gradients are the sample's numbers."""
+
+    SHAPES = ((6, 4), (3, 9), (7,), (2, 3, 5))
+    NUMBERS = 24 + 27 + 7 + 30
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.weights = nn.ParameterList(
+            nn.Parameter(0.3 * torch.randn(shape, generator=generator)) for shape in self.SHAPES
+        )
+
+    def forward(self, x):
+        flat = torch.cat([one.flatten() for one in self.weights])
+        return (flat * x).sum()
+
+
+def settings_of(make, seed):
+    """One of many settings of an optimiser of torch.optim, by a seed."""
+    choose = random.Random(seed).choice
+    common = {"lr": choose([0.003, 0.01, 0.03]), "weight_decay": choose([0.0, 0.01, 0.1])}
+    betas = {"betas": choose([(0.9, 0.999), (0.8, 0.95), (0.5, 0.9)]),
+             "eps": choose([1e-8, 1e-4])}  # fmt: skip
+    climbs = {"maximize": choose([True, False])}
+    own = {
+        SGD: lambda: {"momentum": 0.9, "nesterov": choose([True, False]), **climbs},
+        Adam: lambda: {"amsgrad": choose([True, False]), **betas, **climbs},
+        AdamW: lambda: {"amsgrad": choose([True, False]), **betas, **climbs},
+        NAdam: lambda: {"momentum_decay": choose([0.004, 0.1]), **betas, **climbs,
+                        "decoupled_weight_decay": choose([True, False])},
+        RMSprop: lambda: {"alpha": choose([0.99, 0.9]), "momentum": choose([0.0, 0.9]),
+                          "eps": choose([1e-8, 1e-3]), "centered": choose([True, False]),
+                          **climbs},
+        Adagrad: lambda: {"lr_decay": choose([0.0, 0.1]), **climbs,
+                          "initial_accumulator_value": choose([0.0, 0.5])},
+        ASGD: lambda: {"lambd": choose([1e-4, 0.1]), "alpha": choose([0.75, 0.5]),
+                       "t0": choose([1e6, 5]), **climbs},
+        Adafactor: lambda: {"beta2_decay": choose([-0.8, -0.5]), "d": choose([1.0, 2.0]),
+                            "eps": choose([(None, 1e-3), (1e-5, 0.1)]), **climbs},
+    }[make]()  # fmt: skip
+    return {**common, **own}
+
+
+class AllOptimizers(unittest.TestCase):
+    """Each against torch.optim over 50 random steps, from the same gradients."""
+
+    def setUp(self):
+        torch.set_num_threads(1)
+
+    def check(self, make, **options):
+        """`make(weights)`: an optimiser of torch.optim, or a list of them."""
+        generator = torch.Generator().manual_seed(4)
+        samples = torch.randn(50, 1, Weights.NUMBERS, generator=generator)
+        expected = Weights()
+        optimizers = make(list(expected.parameters()))
+        optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
+        for sample in samples:
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            expected(sample).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        module = Weights()
+        trainer = penstock.Trainer(
+            module, samples[0], strategy="serial", workers=1, micro_batches=1, batch_size=1,
+            progress=False, optimizer=make(list(module.parameters())), **options
+        )  # fmt: skip
+        for sample in samples:
+            trainer.step(sample)
+        found = trainer.state_dict()
+        for name, value in expected.state_dict().items():
+            torch.testing.assert_close(found[name], value, rtol=0, atol=1e-6, msg=name)
+            self.assertGreater(float((value - Weights().state_dict()[name]).abs().max()), 1e-3)
+
+    def test_each_steps_as_torch_does(self):
+        for make in (SGD, Adam, AdamW, NAdam, RMSprop, Adagrad, ASGD, Adafactor):
+            for seed in range(3):
+                options = settings_of(make, seed)
+                with self.subTest(make.__name__, **options):
+                    self.check(lambda weights: make(weights, **options))
+
+    def test_muon_beside_adamw(self):
+        for options in (
+            {},
+            {"nesterov": False, "weight_decay": 0.0, "momentum": 0.8},
+            {"adjust_lr_fn": "match_rms_adamw", "ns_steps": 3},
+        ):
+            with self.subTest(**options):
+                self.check(
+                    lambda weights: [
+                        Muon([one for one in weights if one.dim() == 2], lr=0.02, **options),
+                        AdamW([one for one in weights if one.dim() != 2], lr=0.01,
+                              betas=(0.8, 0.95)),
+                    ]
+                )  # fmt: skip
+
+    def test_those_that_torch_has_not_are_known_by_name(self):
+        samples = torch.randn(3, 1, Weights.NUMBERS, generator=torch.Generator().manual_seed(4))
+        for name, more in (
+            ("NAdamW", {"betas": (0.8, 0.9), "weight_decay": 0.1}),
+            ("Lion", {"betas": (0.8, 0.9)}),
+            ("LAMB", {"eps": 1e-5}),
+            ("LARS", {"momentum": 0.5}),
+            ("lars,trust=0.01,maximize", {}),
+            ("Muon", {}),
+            ("adam,amsgrad", {"lr": 0.02}),
+        ):
+            with self.subTest(name):
+                trainer = penstock.Trainer(
+                    Weights(), samples[0], strategy="serial", workers=1, micro_batches=1,
+                    batch_size=1, progress=False, optimizer=name, **more
+                )  # fmt: skip
+                losses = [trainer.step(samples[0])["loss"] for _ in range(3)]
+                falls = losses[2] < losses[0]
+                self.assertEqual(falls, "maximize" not in name, losses)
 
 
 class Optimizers(unittest.TestCase):
@@ -153,6 +286,23 @@ class Optimizers(unittest.TestCase):
                 self.assertEqual(found, rates)
                 self.close(trainer.state_dict(), weights)
 
+    def test_schedules_by_name_are_those_of_torch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/net.pt2"
+            penstock.export(Net(), self.x[:4], path)
+            for text, make in rate_schedules.SCHEDULES.items():
+                with self.subTest(text):
+                    trainer = penstock.Trainer(
+                        path, strategy="serial", workers=1, micro_batches=1, batch_size=BATCH,
+                        progress=False, lr=rate_schedules.BASE, lr_schedule=text,
+                        total_steps=rate_schedules.STEPS,
+                    )  # fmt: skip
+                    for step, expected in enumerate(rate_schedules.rates_of(make)):
+                        found = trainer._session.rate_of(step)
+                        self.assertLess(abs(found - expected), 1e-12, step)
+            with self.assertRaisesRegex(penstock.PenstockError, "needs step_size="):
+                penstock.Trainer(path, workers=1, lr_schedule="StepLR", progress=False)
+
     def test_a_schedule_moves_all_groups(self):
         expected = Net()
         optimizer = AdamW(groups(expected, lr=0.002), lr=0.01)
@@ -201,8 +351,6 @@ class Optimizers(unittest.TestCase):
         self.assertEqual(rates, [0.4, 0.2, 0.1])
 
     def test_a_run_goes_on_at_the_rate_where_it_was(self):
-        import tempfile
-
         make = lambda o: lr_scheduler.ExponentialLR(o, 0.5)  # noqa: E731
         with tempfile.TemporaryDirectory() as folder:
             first = trainer_of(Net(), self.x, lr=1.0, lr_schedule=make)
@@ -218,9 +366,13 @@ class Optimizers(unittest.TestCase):
     def test_what_is_not_supported_is_said(self):
         net = Net()
         everything = list(net.parameters())
-        self.refuses("RMSprop", optimizer=RMSprop(everything))
-        self.refuses("found 'lion'", optimizer="lion")
-        self.refuses("amsgrad=True", module=net, optimizer=Adam(everything, amsgrad=True))
+        self.refuses("Rprop", optimizer=Rprop(everything))
+        self.refuses("found 'lyon'", optimizer="lyon")
+        self.refuses("dampening=0.1", module=net,
+                     optimizer=SGD(everything, momentum=0.9, dampening=0.1))  # fmt: skip
+        self.refuses("a Muon for matrices and an AdamW", optimizer=[Adam(everything)])
+        self.refuses("has no 'centered'", penstock.PenstockError, optimizer="adam,centered")
+        self.refuses("betas is for Adam, AdamW", optimizer="RMSprop", betas=(0.9, 0.99))
         self.refuses("lr: the optimizer's own", module=net, optimizer=Adam(everything), lr=0.1)
         self.refuses("does not have the parameter 'first.weight'", module=net,
                      optimizer=SGD(everything[1:], lr=0.1))  # fmt: skip
@@ -271,7 +423,7 @@ class Optimizers(unittest.TestCase):
         spec = Optimizer(optimizer, module, lr=None, momentum=None, nesterov=None,
                          weight_decay=None, betas=None, eps=None)  # fmt: skip
         self.assertEqual(spec.rate, 0.5)
-        self.assertEqual([factor for _, factor, _ in spec.spec["groups"]], [0.2, 1.0])
+        self.assertEqual([factor for _, factor, _, _ in spec.spec["groups"]], [0.2, 1.0])
 
 
 if __name__ == "__main__":

@@ -66,6 +66,9 @@ SCHEDULES = {
     "step": {"lr_schedule": "step", "lr_every": 3, "lr_factor": 0.5},
     "torch": {"lr_schedule": lambda o: lr_scheduler.ExponentialLR(o, 0.9)},
     "adam": {"optimizer": "adamw", "lr": 0.01},
+    "muon": {"optimizer": "muon", "lr": 0.01, "lr_schedule": "ExponentialLR,gamma=0.9"},
+    "adafactor": {"optimizer": "adafactor", "lr": 0.01},
+    "adagrad": {"optimizer": "adagrad,initial_accumulator=0.5", "lr": 0.01},
 }
 
 

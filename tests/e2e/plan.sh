@@ -171,7 +171,7 @@ refused 'one of float32, bfloat16, float16' $plan --sync-precision nope
 refused 'changes of weights' $plan --sync asynchronous --sync-precision bfloat16
 refused 'cannot be combined with --sync-precision' $plan --price plan.json --sync-precision float16
 refused 'expected' $plan --recompute nope
-refused 'expected sgd, adam or adamw' $plan --optimizer nope
+refused 'expected sgd, adam, adamw' $plan --optimizer nope
 refused 'mini-batch' $plan --mini-batch -1
 refused 'chunks must lie between 2 and' $plan --strategy interleaved --chunks 0
 refused 'chunks must lie between 2 and' $plan --strategy interleaved --chunks 1

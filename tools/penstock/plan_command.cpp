@@ -209,8 +209,17 @@ std::chrono::nanoseconds time_limit_of(const std::string& text) {
 planner::PlanOptions search_options(const PlanArguments& arguments) {
   planner::PlanOptions plan = arguments.search.plan;
   plan::check_schedule_options(plan.strategy, plan.chunks, plan.slack, plan.keep);
-  plan.optimizer_state_per_weight =
-      static_cast<double>(model::num_states({.kind = arguments.search.optimizer}));
+  const model::OptimizerSpec& optimizer = arguments.search.optimizer;
+  plan.optimizer_state_per_weight = model::usual_state(optimizer);
+  if (traits(optimizer.kind).needs_whole_weight) {
+    if (plan.shard_optimizer == planner::Choice::Always) {
+      throw ConfigError(
+          fmt::format("--shard-optimizer always: {} needs whole weights, and "
+                      "replicas would have parts of them; expected never or auto",
+                      to_string(optimizer.kind)));
+    }
+    plan.shard_optimizer = planner::Choice::Never;
+  }
   if (plan.mini_batch == 0) plan.mini_batch.reset();
   if (plan.gradient_groups == 0) plan.gradient_groups.reset();
   plan.memory_limit_bytes = memory_limit_of(arguments);

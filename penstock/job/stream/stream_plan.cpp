@@ -31,7 +31,7 @@ std::optional<plan::Plan> plan_with(const profile::Profile& profile,
       .weights = workers == 1 ? std::nullopt : request.weights,
       .straight = workers > 1,
       .micro_batches = 1};
-  options.optimizer_state_per_weight = static_cast<double>(model::num_states(request.optimizer));
+  options.optimizer_state_per_weight = model::usual_state(request.optimizer);
   const cluster::Cluster cluster = own_cluster(workers, profile.copy_bandwidth_bytes_per_s,
                                                profile.hand_over_ns, request.between_gpus);
   planner::PlanResult result = planner::make_plan(profile, cluster, options);

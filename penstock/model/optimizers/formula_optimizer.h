@@ -11,7 +11,6 @@
 #include <array>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "penstock/model/optimizer.h"
@@ -56,12 +55,7 @@ bool step_in_one_operation(const WeightLists&,
 template <class Formula>
 class FormulaOptimizer final : public Optimizer {
  public:
-  explicit FormulaOptimizer(const OptimizerSpec& spec) : spec_(spec) {}
-
-  std::vector<std::string> state_names() const override {
-    const auto names = states(spec_);
-    return {names.begin(), names.end()};
-  }
+  explicit FormulaOptimizer(const OptimizerSpec& spec) : Optimizer(spec) {}
 
   void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
             std::span<at::Tensor> state, const StepContext& context) const override {
@@ -89,7 +83,7 @@ class FormulaOptimizer final : public Optimizer {
     float* to = numbers(new_weight);
     std::array<float*, Formula::kStates> kept;
     for (size_t s = 0; s < kept.size(); ++s) kept[s] = numbers(state[s]);
-    const Coefficients<float> coefficients(spec_, context.learning_rate, context.step);
+    const Coefficients<float> coefficients(spec(), context.learning_rate, context.step);
     const auto run = [&](int64_t begin, int64_t end) {
       auto part = kept;
       for (float*& first : part) first += begin;
@@ -102,14 +96,12 @@ class FormulaOptimizer final : public Optimizer {
 
   void step_lists(WeightLists lists, const StepContext& context) const {
     const c10::AutoGradMode no_grad(false);
-    const Coefficients<double> coefficients(spec_, context.learning_rate, context.step);
+    const Coefficients<double> coefficients(spec(), context.learning_rate, context.step);
     if (step_in_one_operation<Formula>(lists, coefficients)) return;
     std::array<TensorList, Formula::kStates> state;
     std::move(lists.state.begin(), lists.state.end(), state.begin());
     Formula::step(lists.weights, lists.gradients, state, coefficients);
   }
-
-  OptimizerSpec spec_;
 };
 
 }  // namespace penstock::model::detail

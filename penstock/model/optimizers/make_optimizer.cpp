@@ -1,13 +1,23 @@
 #include "penstock/model/optimizer.h"
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <string>
+#include <utility>
 
+#include "penstock/model/optimizers/adagrad.h"
 #include "penstock/model/optimizers/adam.h"
+#include "penstock/model/optimizers/asgd.h"
 #include "penstock/model/optimizers/formula_optimizer.h"
+#include "penstock/model/optimizers/lion.h"
+#include "penstock/model/optimizers/nadam.h"
+#include "penstock/model/optimizers/rms_prop.h"
 #include "penstock/model/optimizers/sgd.h"
+#include "penstock/model/optimizers/whole_optimizer.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
 
@@ -34,12 +44,62 @@ bool step_in_one_operation<SgdFormula<Momentum::Nesterov>>(
 
 namespace {
 
-using detail::AdamFormula, detail::Decay, detail::Momentum, detail::SgdFormula;
+using detail::AdamFormula, detail::Decay, detail::Divisor, detail::Moment, detail::Momentum,
+    detail::NAdamFormula, detail::RmsPropFormula, detail::SgdFormula;
 using Made = std::unique_ptr<Optimizer>;
+
+/// Climbs by descending along gradients of the other sign.
+class Climbing final : public Optimizer {
+ public:
+  explicit Climbing(Made descending)
+      : Optimizer(descending->spec()), descending_(std::move(descending)) {}
+
+  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+            std::span<at::Tensor> state, const StepContext& context) const override {
+    descending_->step(weight, gradient.data().neg(), new_weight, state, context);
+  }
+  void step_together(std::span<WeightStep> weights, const StepContext& context) const override {
+    std::vector<WeightStep> others(weights.begin(), weights.end());
+    for (WeightStep& other : others) other.gradient = other.gradient.data().neg();
+    descending_->step_together(others, context);
+  }
+
+ private:
+  Made descending_;
+};
+
+/// What Muon leaves to AdamW: the first state, its momentum, has no numbers.
+class MuonsAdamW final : public Optimizer {
+ public:
+  explicit MuonsAdamW(const OptimizerSpec& spec) : Optimizer(spec), adamw_(adamw(spec)) {}
+
+  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+            std::span<at::Tensor> state, const StepContext& context) const override {
+    adamw_.step(weight, gradient, new_weight, state.subspan(1), context);
+  }
+  void step_together(std::span<WeightStep> weights, const StepContext& context) const override {
+    std::vector<WeightStep> own(weights.begin(), weights.end());
+    for (WeightStep& one : own) one.state.erase(one.state.begin());
+    adamw_.step_together(own, context);
+  }
+
+ private:
+  static OptimizerSpec adamw(OptimizerSpec spec) {
+    spec.rate_factor *= spec.adamw_rate;
+    return spec;
+  }
+
+  detail::FormulaOptimizer<AdamFormula<Decay::OfWeight>> adamw_;
+};
 
 template <class Formula>
 Made make(const OptimizerSpec& spec) {
   return std::make_unique<detail::FormulaOptimizer<Formula>>(spec);
+}
+
+template <class Whole>
+Made make_whole(const OptimizerSpec& spec) {
+  return std::make_unique<Whole>(spec);
 }
 
 Made make_sgd(const OptimizerSpec& spec) {
@@ -48,26 +108,92 @@ Made make_sgd(const OptimizerSpec& spec) {
                        : make<SgdFormula<Momentum::Plain>>(spec);
 }
 
+template <Decay kDecay>
+Made make_adam(const OptimizerSpec& spec) {
+  return spec.amsgrad ? make<AdamFormula<kDecay, Moment::Largest>>(spec)
+                      : make<AdamFormula<kDecay>>(spec);
+}
+
+template <bool kMomentum>
+Made make_rms_prop(const OptimizerSpec& spec) {
+  return spec.centered ? make<RmsPropFormula<kMomentum, Divisor::Deviation>>(spec)
+                       : make<RmsPropFormula<kMomentum, Divisor::MeanSquare>>(spec);
+}
+
+Made make_any_rms_prop(const OptimizerSpec& spec) {
+  return spec.momentum == 0 ? make_rms_prop<false>(spec) : make_rms_prop<true>(spec);
+}
+
+Made make_muon(const OptimizerSpec& spec) {
+  if (spec.iterations != std::floor(spec.iterations)) {
+    throw ConfigError(
+        fmt::format("optimiser: iterations must be a whole number, found {}", spec.iterations));
+  }
+  return spec.orthogonal ? make_whole<detail::Muon>(spec) : make_whole<MuonsAdamW>(spec);
+}
+
 /// In the order of the rows.
 constexpr std::array<Made (*)(const OptimizerSpec&), kOptimizers.size()> kMakers = {
-    make_sgd, make<AdamFormula<Decay::InGradient>>, make<AdamFormula<Decay::OfWeight>>};
+    make_sgd,
+    make_adam<Decay::InGradient>,
+    make_adam<Decay::OfWeight>,
+    make<NAdamFormula<Decay::InGradient>>,
+    make<NAdamFormula<Decay::OfWeight>>,
+    make_any_rms_prop,
+    make<detail::AdagradFormula>,
+    make<detail::LionFormula>,
+    make<detail::AsgdFormula>,
+    make_whole<detail::Lamb>,
+    make_whole<detail::Lars>,
+    make_whole<detail::Adafactor>,
+    make_muon};
 
 void check_parameter(const OptimizerSpec& spec, const OptimizerParameter& parameter) {
   const std::string refusal = parameter.refusal(spec.*parameter.value);
   if (!refusal.empty()) throw ConfigError("optimiser: " + refusal);
 }
 
+/// Flags of other optimisers.
+void check_flags(const OptimizerSpec& spec) {
+  for (const OptimizerTraits& other : kOptimizers) {
+    for (const OptimizerFlag& flag : other.flags) {
+      if (!(spec.*flag.value) || takes(spec.kind, flag.value)) continue;
+      throw ConfigError(fmt::format("optimiser: {} has no {}", to_string(spec.kind), flag.name));
+    }
+  }
+}
+
 }  // namespace
 
+std::vector<std::string> Optimizer::state_names() const {
+  std::vector<std::string> names;
+  for (const OptimizerState& state : states(spec_)) names.emplace_back(state.name);
+  return names;
+}
+
+std::vector<at::Tensor> Optimizer::new_state(const at::Tensor& weight) const {
+  std::vector<at::Tensor> tensors;
+  for (const OptimizerState& state : states(spec_)) {
+    const double initial = state.initial == nullptr ? 0 : spec_.*state.initial;
+    // In the weight's layout where it has the weight's shape.
+    const at::Tensor plain = weight.detach();
+    const std::vector<int64_t> shape = state_shape(spec_, state, plain.sizes().vec());
+    tensors.push_back(plain.sizes() == at::IntArrayRef(shape)
+                          ? at::full_like(plain, initial)
+                          : at::full(shape, initial, plain.options()));
+  }
+  return tensors;
+}
+
 Made make_optimizer(const OptimizerSpec& spec) {
-  const OptimizerTraits& row = traits(spec.kind);
   for (const OptimizerParameter& parameter : detail::kOfAll) check_parameter(spec, parameter);
-  for (const OptimizerParameter& parameter : row.parameters) check_parameter(spec, parameter);
-  if (spec.nesterov && !row.takes_nesterov)
-    throw ConfigError(fmt::format("optimiser: {} has no Nesterov momentum", row.name));
+  for (const OptimizerParameter& parameter : traits(spec.kind).parameters)
+    check_parameter(spec, parameter);
+  check_flags(spec);
   if (spec.nesterov && spec.momentum == 0)
     throw ConfigError("optimiser: Nesterov's step needs a momentum above 0");
-  return kMakers[static_cast<size_t>(spec.kind)](spec);
+  Made made = kMakers[static_cast<size_t>(spec.kind)](spec);
+  return spec.maximize ? std::make_unique<Climbing>(std::move(made)) : std::move(made);
 }
 
 }  // namespace penstock::model

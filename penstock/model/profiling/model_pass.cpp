@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -82,6 +83,12 @@ std::shared_ptr<DeviceStream> stream_of(const ProfilerOptions& options) {
   return installed_devices().stream(device);
 }
 
+/// Rates and decays of groups take no time.
+OptimizerSpec without_groups(OptimizerSpec spec) {
+  spec.groups.clear();
+  return spec;
+}
+
 }  // namespace
 
 ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
@@ -93,7 +100,7 @@ ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
           model_, options.precision,
           options.device.empty() ? at::Device(at::kCPU) : at::Device(options.device))),
       batch_size_(options.batch_size),
-      optimizer_(make_optimizer(options.optimizer)),
+      optimizers_(model_, without_groups(options.optimizer)),
       loss_(part.makes_first_result ? loss : std::nullopt),
       stream_(stream_of(options)),
       laps_(*stream_),
@@ -136,15 +143,14 @@ void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   for (at::Tensor& buffer : model_.initial_buffers(id))
     state.buffers.push_back(here(std::move(buffer)));
   bytes_[id.index()].weights = total_bytes(state.weights);
-  for (at::Tensor& weight : state.weights) {
+  for (size_t i = 0; i < state.weights.size(); ++i) {
+    at::Tensor& weight = state.weights[i];
     const at::Tensor master = weight;
     state.masters.push_back(type == at::kFloat ? at::Tensor() : master);
     weight = weight.to(type);
     if (stream_->is_host()) state.spare.push_back(at::zeros_like(weight).requires_grad_());
-    Tensors zeros;
-    for (size_t k = optimizer_->state_names().size(); k > 0; --k)
-      zeros.push_back(at::zeros_like(master));
-    state.optimizer_state.push_back(std::move(zeros));
+    const graph::ParameterRef place{id, static_cast<int>(i)};
+    state.optimizer_state.push_back(optimizers_.of(place).new_state(master));
     weight.requires_grad_();
   }
   if (type != at::kFloat) bytes_[id.index()].short_weights = bytes_[id.index()].weights;
@@ -418,14 +424,14 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
   const Laps::Start start = laps_.start();
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
+    const Optimizer& optimizer = optimizers_.of({id, static_cast<int>(i)});
     at::Tensor& master = state.masters[i];
     if (master.defined()) {
-      optimizer_->step(master, state.weight_gradients[i], master, state.optimizer_state[i],
-                       context);
+      optimizer.step(master, state.weight_gradients[i], master, state.optimizer_state[i], context);
       state.spare[i].detach().copy_(master);
     } else {
-      optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i],
-                       state.optimizer_state[i], context);
+      optimizer.step(state.weights[i], state.weight_gradients[i], state.spare[i],
+                     state.optimizer_state[i], context);
     }
     std::swap(state.weights[i], state.spare[i]);
   }
@@ -437,22 +443,25 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
 void ModelPass::step_together(int64_t& step_ns) {
   const StepContext context{.learning_rate = kLearningRate, .step = passes_};
   const Laps::Start start = laps_.start();
-  std::vector<WeightStep> steps;
+  std::map<const Optimizer*, std::vector<WeightStep>> steps;
   Tensors versions;
   Tensors masters;
-  for (LayerState& state : layers_) {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    LayerState& state = layers_[l];
     for (size_t i = 0; i < state.weights.size(); ++i) {
       if (!state.weight_gradients[i].defined()) continue;
       const at::Tensor& master = state.masters[i];
       const at::Tensor weight = master.defined() ? master : state.weights[i].detach();
-      steps.push_back({weight, state.weight_gradients[i], weight, state.optimizer_state[i]});
+      const graph::ParameterRef place{LayerId{static_cast<int32_t>(l)}, static_cast<int>(i)};
+      steps[&optimizers_.of(place)].push_back(
+          {weight, state.weight_gradients[i], weight, state.optimizer_state[i]});
       if (!master.defined()) continue;
       versions.push_back(state.weights[i]);
       masters.push_back(master);
     }
     state.weight_gradients.clear();
   }
-  optimizer_->step_together(steps, context);
+  for (auto& [optimizer, own] : steps) optimizer->step_together(own, context);
   copy_all(versions, masters);
   laps_.add(start, {&step_ns});
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/model/model.h"
-#include "penstock/model/optimizer.h"
+#include "penstock/model/parameter_optimizers.h"
 #include "penstock/model/precision.h"
 #include "penstock/model/profiler_options.h"
 #include "penstock/model/profiling/laps.h"
@@ -129,7 +129,7 @@ class ModelPass {
   const std::atomic<bool>* stop_;
   std::vector<LayerPrecision> precisions_;
   int64_t batch_size_;
-  std::unique_ptr<Optimizer> optimizer_;
+  ParameterOptimizers optimizers_;
   Tensors samples_;
   /// Nothing: the gradient of every output is ones.
   std::optional<ProfiledLoss> loss_;

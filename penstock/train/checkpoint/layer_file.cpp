@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <map>
+#include <string_view>
 
 #include "penstock/train/checkpoint/file_stream.h"
 #include "penstock/train/checkpoint/safetensors.h"
@@ -19,7 +20,23 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 using Specs = std::vector<model::ParameterSpec>;
 
-/// The file's tensors of a layer in the order in which they are written; offsets not yet set.
+constexpr std::string_view kOptimizer = "optimizer.";
+
+/// A state has the shape of its weight, no numbers, or one number per row or column: the optimiser
+/// says which (model::StateShape), and finds others when it takes them.
+bool is_state_shape(const std::vector<int64_t>& found, const std::vector<int64_t>& weight) {
+  if (found == weight || found == std::vector<int64_t>{0}) return true;
+  const size_t dims = weight.size();
+  for (size_t reduced = dims < 2 ? dims : dims - 2; reduced < dims; ++reduced) {
+    std::vector<int64_t> lines = weight;
+    lines[reduced] = 1;
+    if (found == lines) return true;
+  }
+  return false;
+}
+
+/// The file's tensors of a layer in the order in which they are written; offsets not yet set, and
+/// states with the shapes of their weights.
 std::vector<TensorInfo> expected_tensors(const Specs& weights, const Specs& buffers,
                                          const std::vector<std::string>& optimizer_states) {
   std::vector<TensorInfo> tensors;
@@ -29,7 +46,8 @@ std::vector<TensorInfo> expected_tensors(const Specs& weights, const Specs& buff
   };
   add("weights.", weights);
   add("buffers.", buffers);
-  for (const std::string& state : optimizer_states) add("optimizer." + state + ".", weights);
+  for (const std::string& state : optimizer_states)
+    add(fmt::format("{}{}.", kOptimizer, state), weights);
   return tensors;
 }
 
@@ -57,7 +75,10 @@ std::vector<TensorInfo> check_header(FileReader& file, const std::vector<TensorI
       throw CheckpointError(
           fmt::format("{}: the model's layer has no tensor '{}'", file.place(), tensor.name));
     const TensorInfo& wanted = *match->second;
-    if (tensor.dtype != wanted.dtype || tensor.shape != wanted.shape) {
+    const bool has_shape = tensor.name.starts_with(kOptimizer)
+                               ? is_state_shape(tensor.shape, wanted.shape)
+                               : tensor.shape == wanted.shape;
+    if (tensor.dtype != wanted.dtype || !has_shape) {
       throw CheckpointError(fmt::format(
           "{}: tensor '{}': expected {} of shape [{}] as in the model, found {} of shape [{}]",
           file.place(), tensor.name, wanted.dtype, fmt::join(wanted.shape, ", "), tensor.dtype,
@@ -116,6 +137,9 @@ FileRecord write_layer_file(const std::filesystem::path& folder, const std::stri
   std::vector<TensorInfo> infos = expected_tensors(specs.weights, specs.buffers, optimizer_states);
   const std::vector<at::Tensor> tensors = all_tensors(state);
   PENSTOCK_CHECK(tensors.size() == infos.size(), tensors.size(), infos.size(), name);
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (infos[i].name.starts_with(kOptimizer)) infos[i].shape = tensors[i].sizes().vec();
+  }
   FileWriter file(folder / name);
   const std::string header = make_safetensors_header(infos);
   file.write(header.data(), header.size());

@@ -13,7 +13,8 @@
 
 namespace penstock::train {
 
-/// Writes folder / name and flushes it. Tensors must have the shapes of `specs`. Throws
+/// Writes folder / name and flushes it. Tensors must have the shapes of `specs`, states
+/// those that an optimiser can give them. Throws
 /// RuntimeError when writing fails.
 FileRecord write_layer_file(const std::filesystem::path& folder, const std::string& name,
                             const OwnSpecs& specs, const LayerState& state);

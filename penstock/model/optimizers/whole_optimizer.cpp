@@ -1,0 +1,134 @@
+#include "penstock/model/optimizers/whole_optimizer.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/util/check.h"
+
+namespace penstock::model::detail {
+namespace {
+
+/// a / b, or 1 where either is 0: a tensor of one number.
+at::Tensor ratio_or_one(const at::Tensor& a, const at::Tensor& b) {
+  return at::where((a > 0).logical_and(b > 0), a / b, at::ones_like(a));
+}
+
+/// Step 1 of Adam: the averages of gradients and of their squares.
+void average(std::span<at::Tensor> state, const at::Tensor& gradient, const OptimizerSpec& spec) {
+  state[0].mul_(spec.beta1).add_(gradient, 1 - spec.beta1);
+  state[1].mul_(spec.beta2).addcmul_(gradient, gradient, 1 - spec.beta2);
+}
+
+/// The nearest matrix with orthonormal rows or columns, about: all singular values of the result
+/// lie between 0.7 and 1.2. In bfloat16; the quintic iteration of Jordan et al. 2024.
+at::Tensor orthogonalised(const at::Tensor& matrix, int64_t iterations, double epsilon) {
+  constexpr double kA = 3.4445;
+  constexpr double kB = -4.7750;
+  constexpr double kC = 2.0315;
+  at::Tensor x = matrix.to(at::kBFloat16);
+  const bool is_tall = matrix.size(0) > matrix.size(1);
+  if (is_tall) x = x.t();
+  x.div_(x.norm().clamp_min(epsilon));
+  for (int64_t i = 0; i < iterations; ++i) {
+    const at::Tensor gram = at::mm(x, x.t());
+    x = at::addmm(x, at::addmm(gram, gram, gram, kB, kC), x, kA);
+  }
+  return is_tall ? x.t() : x;
+}
+
+}  // namespace
+
+void WholeOptimizer::step(const at::Tensor& weight, const at::Tensor& gradient,
+                          at::Tensor& new_weight, std::span<at::Tensor> state,
+                          const StepContext& context) const {
+  PENSTOCK_CHECK(weight.defined() && gradient.defined() && new_weight.defined());
+  PENSTOCK_CHECK(weight.sizes() == gradient.sizes(), weight.sizes(), gradient.sizes());
+  PENSTOCK_CHECK(weight.sizes() == new_weight.sizes(), weight.sizes(), new_weight.sizes());
+  PENSTOCK_CHECK(state.size() == num_states(spec()), state.size(), num_states(spec()));
+  PENSTOCK_CHECK(context.step >= 1, context.step);
+  const c10::AutoGradMode no_grad(false);
+  const at::Tensor before = weight.data();
+  at::Tensor after = new_weight.data();
+  if (!after.is_alias_of(before)) after.copy_(before);
+  std::vector<at::Tensor> own;
+  for (const at::Tensor& tensor : state) own.push_back(tensor.data());
+  change(after, gradient.data().to(before.scalar_type()), own, context);
+}
+
+void WholeOptimizer::step_together(std::span<WeightStep> weights,
+                                   const StepContext& context) const {
+  for (WeightStep& one : weights)
+    step(one.weight, one.gradient, one.new_weight, one.state, context);
+}
+
+void Lamb::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
+                  const StepContext& context) const {
+  const auto count = static_cast<double>(context.step);
+  average(state, gradient, spec());
+  const double of_average = 1 / (1 - std::pow(spec().beta1, count));
+  const double of_root = 1 / std::sqrt(1 - std::pow(spec().beta2, count));
+  at::Tensor update =
+      (state[0] * of_average).div_(state[1].sqrt().mul_(of_root).add_(spec().epsilon));
+  update.add_(weight, spec().weight_decay);
+  weight.addcmul_(update, ratio_or_one(weight.norm(), update.norm()), -rate(context));
+}
+
+void Lars::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
+                  const StepContext& context) const {
+  const double decay = spec().weight_decay;
+  const at::Tensor size = weight.norm();
+  const at::Tensor local = ratio_or_one(size * spec().trust, gradient.norm().add_(size, decay));
+  const at::Tensor direction = decay == 0 ? gradient : at::add(gradient, weight, decay);
+  state[0].mul_(spec().momentum).addcmul_(direction, local, rate(context));
+  weight.sub_(state[0]);
+}
+
+void Adafactor::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
+                       const StepContext& context) const {
+  const auto count = static_cast<double>(context.step);
+  const double newest = std::pow(count, -spec().decay_power);
+  const double relative = std::min(rate(context), 1 / std::sqrt(count));
+  const double root_of_numbers = std::sqrt(static_cast<double>(weight.numel()));
+  const at::Tensor size = weight.norm().div_(root_of_numbers).clamp_min_(spec().scale_epsilon);
+  weight.mul_(1 - rate(context) * spec().weight_decay);
+  at::Tensor variance;
+  if (gradient.dim() > 1) {
+    const auto mean_square = [&gradient](int64_t dim) {
+      return gradient.norm(2, {dim}, /*keepdim=*/true)
+          .square_()
+          .div_(static_cast<double>(gradient.size(dim)));
+    };
+    at::Tensor& rows = state[0];
+    at::Tensor& columns = state[1];
+    rows.lerp_(mean_square(-1), newest);
+    columns.lerp_(mean_square(-2), newest);
+    variance = at::matmul(rows, columns).div_(rows.mean({-2}, true).clamp_min_(spec().epsilon));
+  } else {
+    state[2].lerp_(gradient * gradient, newest);
+    variance = state[2].clone();
+  }
+  const double smallest = spec().epsilon * spec().epsilon;
+  const at::Tensor update = variance.clamp_min_(smallest).rsqrt_().mul_(gradient);
+  const at::Tensor clipping = update.norm().div_(root_of_numbers * spec().clip).clamp_min_(1);
+  weight.addcmul_(update, size / clipping, -relative);
+}
+
+void Muon::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
+                  const StepContext& context) const {
+  PENSTOCK_CHECK(weight.dim() == 2, weight.sizes());
+  state[0].lerp_(gradient, 1 - spec().momentum);
+  const at::Tensor momentum = spec().nesterov ? gradient.lerp(state[0], spec().momentum) : state[0];
+  const at::Tensor update =
+      orthogonalised(momentum, static_cast<int64_t>(spec().iterations), spec().norm_epsilon);
+  const auto rows = static_cast<double>(weight.size(0));
+  const auto columns = static_cast<double>(weight.size(1));
+  const double length = spec().match_rms ? 0.2 * std::sqrt(std::max(rows, columns))
+                                         : std::sqrt(std::max(1.0, rows / columns));
+  weight.mul_(1 - rate(context) * spec().weight_decay);
+  weight.add_(update, -rate(context) * length);
+}
+
+}  // namespace penstock::model::detail
