@@ -247,6 +247,19 @@ std::vector<int64_t> limits_to_try(int64_t least, int64_t most, int64_t stages, 
 /// Longer orders are not remembered: a trail has one per limit.
 constexpr int64_t kMostRemembered = 10'000;
 
+int64_t steps_of(const OrderProblem& problem) {
+  return std::max<int64_t>(int64_t{3} * problem.num_micro_batches * problem.num_stages(), 1);
+}
+
+/// Messages that share links of several levels are events of their own: of a long order, a step
+/// takes so many times as long as one without them.
+int64_t weight_of_step(const OrderProblem& problem) {
+  constexpr int64_t kShort = 3'000;
+  constexpr int64_t kPerLevel = 4;
+  if (steps_of(problem) <= kShort) return 1;
+  return 1 + kPerLevel * static_cast<int64_t>(problem.link_units.size());
+}
+
 /// What search_order() tries, in turn.
 struct Tries {
   std::vector<GreedyRules> rules = {};
@@ -257,7 +270,7 @@ struct Tries {
 Tries tries_of(const OrderProblem& problem, const std::vector<int64_t>& held, int64_t effort) {
   const int64_t least = *std::max_element(held.begin(), held.end());
   const int64_t micro_batches = problem.num_micro_batches;
-  const int64_t steps = std::max<int64_t>(3 * micro_batches * problem.num_stages(), 1);
+  const int64_t steps = steps_of(problem);
   Tries tries{.rules = rules_to_try(least > 1)};
   std::vector<GreedyRules>& rules = tries.rules;
   // A greedy order takes as long as looking at its steps a few times.
@@ -309,11 +322,10 @@ Order search_order(const OrderProblem& problem, const std::vector<Order>& known,
   }
   for (size_t w = 0; w < held.size(); ++w)
     PENSTOCK_CHECK(problem.most_kept[w] >= held[w], w, problem.most_kept[w], held[w]);
-  const Tries tries = tries_of(problem, held, effort);
+  const Tries tries = tries_of(problem, held, effort / weight_of_step(problem));
 
   static Trails trails;
-  const bool remembers =
-      int64_t{3} * problem.num_micro_batches * problem.num_stages() <= kMostRemembered;
+  const bool remembers = steps_of(problem) <= kMostRemembered;
   Trails::Asked asked{.problem = problem, .known = known, .effort = effort};
   asked.problem.most_kept.clear();
   Trail trail = remembers ? trails.find(asked, tries.may_keep) : Trail{};
