@@ -45,10 +45,18 @@ std::vector<HelpParagraph> read_page(const std::filesystem::path& file) {
   return help_paragraphs(page);
 }
 
+/// Whether the paragraphs stand in the same order. Not so where a page lists functions by their
+/// names, which differ by language.
+bool has_equal_order(const std::vector<HelpParagraph>& source,
+                     const std::vector<HelpParagraph>& target) {
+  return std::equal(source.begin(), source.end(), target.begin(), target.end(),
+                    [](const auto& a, const auto& b) { return a.id == b.id; });
+}
+
 void add_pairs(const std::vector<HelpParagraph>& source, const std::vector<HelpParagraph>& target,
                uint32_t document, std::vector<Sentence>& out) {
   std::unordered_map<std::string_view, const HelpParagraph*> by_id;
-  const bool by_place = source.size() == target.size();
+  const bool by_place = has_equal_order(source, target);
   if (!by_place) {
     for (const HelpParagraph& paragraph : target) by_id.try_emplace(paragraph.id, &paragraph);
   }

@@ -28,9 +28,10 @@ struct HelpParagraph {
 std::vector<HelpParagraph> help_paragraphs(std::string_view page);
 
 /// The paragraphs of all pages in the first language, with those of the second where there is one.
-/// Pages whose numbers of paragraphs differ are matched by the paragraphs' ids. Programs' code is
-/// left out. A page is a document. Throws ConfigError where a package is missing, ParseError where
-/// a page is no UTF-8.
+/// Paragraphs are matched by their place where all ids of the page agree, otherwise by id: pages
+/// that list functions have them in another order in each language. Programs' code is left out. A
+/// page is a document. Throws ConfigError where a package is missing, ParseError where a page is no
+/// UTF-8.
 Corpus read_libreoffice_help(const std::filesystem::path& root,
                              const std::vector<std::string>& languages);
 

@@ -49,6 +49,25 @@ TEST(LibreOfficeHelp, PagesOfEqualPathsArePairedByPlaceOrById) {
   EXPECT_EQ(english.at(Part::Train).size(), 5u);
 }
 
+TEST(LibreOfficeHelp, FunctionsInTheOrderOfEachLanguageAreMatchedById) {
+  const TestFolder root;
+  root.write(
+      "en-US/text/f.html",
+      page("<p>Functions</p><p id=\"n\">NOW</p><p id=\"s\">Syntax</p><p id=\"n2\">The time.</p>"
+           "<p id=\"t\">TODAY</p><p id=\"s\">Syntax</p><p id=\"t2\">The day.</p>"));
+  root.write("de/text/f.html",
+             page("<p>Funktionen</p><p id=\"t\">HEUTE</p><p id=\"s\">Schreibweise</p>"
+                  "<p id=\"t2\">Der Tag.</p><p id=\"n\">JETZT</p><p id=\"s\">Schreibweise</p>"
+                  "<p id=\"n2\">Die Zeit.</p>"));
+  EXPECT_EQ(read_libreoffice_help(root.path(), {"en-US", "de"}).at(Part::Train),
+            (std::vector<Sentence>{{"NOW", "JETZT", 0},
+                                   {"Syntax", "Schreibweise", 0},
+                                   {"The time.", "Die Zeit.", 0},
+                                   {"TODAY", "HEUTE", 0},
+                                   {"Syntax", "Schreibweise", 0},
+                                   {"The day.", "Der Tag.", 0}}));
+}
+
 TEST(LibreOfficeHelp, NamesThePackageThatIsMissing) {
   const TestFolder root;
   root.write("en-US/text/1.html", page(""));
