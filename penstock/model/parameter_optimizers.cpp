@@ -29,8 +29,8 @@ std::vector<OwnParameter> own_parameters(const Model& model) {
     for (size_t p = 0; p < parameters.size(); ++p) {
       const graph::ParameterRef place{LayerId{l}, static_cast<int>(p)};
       if (graph.owner(place) != place) continue;
-      own.push_back({place, state_key(graph.layer(LayerId{l}).name, parameters[p]),
-                     parameters[p].shape});
+      own.push_back(
+          {place, state_key(graph.layer(LayerId{l}).name, parameters[p]), parameters[p].shape});
     }
   }
   return own;
@@ -56,9 +56,8 @@ OptimizerSpec in_its_group(OptimizerSpec own, const OwnParameter& parameter,
                            const std::map<std::string, const ParameterGroup*>& groups) {
   const auto found = groups.find(parameter.name);
   if (found == groups.end()) {
-    throw ConfigError(
-        fmt::format("optimiser: the parameter '{}' is in no group, but the model trains it",
-                    parameter.name));
+    throw ConfigError(fmt::format(
+        "optimiser: the parameter '{}' is in no group, but the model trains it", parameter.name));
   }
   const ParameterGroup& group = *found->second;
   own.rate_factor = group.rate_factor;

@@ -29,6 +29,23 @@ TEST_F(WeightStoreTest, AStepKeepsVersionsThatAreStillNeeded) {
   EXPECT_EQ(first(store, 2), 0.5f);
 }
 
+/// As of a checkpoint whose groups gave the weight to AdamW.
+TEST_F(WeightStoreTest, RefusesStateOfAnotherShapeAndStaysAsItWas) {
+  model::OptimizerSpec spec = model::usual_spec(model::OptimizerKind::Muon);
+  const auto of_matrices = model::make_optimizer(spec);
+  spec.orthogonal = false;
+  const auto of_others = model::make_optimizer(spec);
+  WeightStore store({at::ones({2, 3})}, *of_matrices);
+  const WeightStore other({at::zeros({2, 3})}, *of_others);
+  const auto load = [&store](const WeightStore& from) {
+    store.load(from.at(WeightVersion{0}), from.state());
+  };
+  EXPECT_THROW(load(other), ConfigError);
+  EXPECT_TRUE(store.at(WeightVersion{0})[0].equal(at::ones({2, 3})));
+  load(WeightStore({at::zeros({2, 3})}, *of_matrices));
+  EXPECT_TRUE(store.at(WeightVersion{0})[0].equal(at::zeros({2, 3})));
+}
+
 TEST_F(WeightStoreTest, AReleasedLatestVersionIsUpdatedInPlace) {
   WeightStore store({at::ones({4})}, *sgd_);
   const void* before = store.at(WeightVersion{0})[0].data_ptr();

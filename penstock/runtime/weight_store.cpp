@@ -313,16 +313,16 @@ void WeightStore::load(TensorSpan weights, const std::vector<Tensors>& state) {
   const at::NoGradGuard no_grad;
   PENSTOCK_CHECK(weights.size() == versions_.front().weights.size(), weights.size());
   PENSTOCK_CHECK(state.size() == state_.size(), state.size(), state_.size());
+  for (size_t s = 0; s < state.size(); ++s) {
+    for (size_t i = 0; i < state[s].size(); ++i)
+      check_state_shape(own_part(i, state[s][i]), state_[s][i]);
+  }
   for (size_t i = 0; i < weights.size(); ++i) {
     if (masters_[i].defined()) masters_[i].copy_(weights[i]);
     versions_.front().weights[i].detach().copy_(weights[i]);
   }
   for (size_t s = 0; s < state.size(); ++s) {
-    for (size_t i = 0; i < state[s].size(); ++i) {
-      const at::Tensor own = own_part(i, state[s][i]);
-      check_state_shape(own, state_[s][i]);
-      state_[s][i].copy_(own);
-    }
+    for (size_t i = 0; i < state[s].size(); ++i) state_[s][i].copy_(own_part(i, state[s][i]));
   }
 }
 

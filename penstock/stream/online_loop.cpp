@@ -197,6 +197,7 @@ runtime::PipelineOptions OnlineLoop::pipeline_options(const plan::Plan& plan) co
                              const model::MiniBatchSize& mini_batch) {
                 return (*loss)(output, targets, mini_batch);
               },
+          .optimizers = &optimizers_,
           .device_of_worker = devices_of(plan, options_),
           .devices = options_.installed,
           .device_graphs = options_.device_graphs};

@@ -38,6 +38,18 @@ TEST(OnlineLoop, LearnsEveryTaskWithEveryNumberOfStages) {
   }
 }
 
+/// Whatever it keeps of weights, and whatever it takes for matrices among them.
+TEST(OnlineLoop, LearnsWithEveryOptimiser) {
+  for (const model::OptimizerTraits& row : model::kOptimizers) {
+    const StreamSummary summary =
+        learn(frames::Task::Reconstruct, 2, 10, [&](StreamOptions& options) {
+          options.optimizer = model::usual_spec(row.kind);
+          options.learning_rate = 1e-3;
+        });
+    EXPECT_EQ(summary.state.steps, 10) << row.name << ": " << summary.end.reason;
+  }
+}
+
 TEST(OnlineLoop, LossFallsOnAMovingScene) {
   for (const int stages : {1, 4}) {
     std::vector<double> losses;

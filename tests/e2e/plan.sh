@@ -172,6 +172,8 @@ refused 'changes of weights' $plan --sync asynchronous --sync-precision bfloat16
 refused 'cannot be combined with --sync-precision' $plan --price plan.json --sync-precision float16
 refused 'expected' $plan --recompute nope
 refused 'expected sgd, adam, adamw' $plan --optimizer nope
+refused "the optimiser adam has no 'alpha'; it has beta1" $plan --optimizer adam,alpha=0.5
+refused 'lamb needs whole weights' $plan --optimizer lamb --shard-optimizer always
 refused 'mini-batch' $plan --mini-batch -1
 refused 'chunks must lie between 2 and' $plan --strategy interleaved --chunks 0
 refused 'chunks must lie between 2 and' $plan --strategy interleaved --chunks 1

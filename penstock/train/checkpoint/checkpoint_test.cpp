@@ -482,6 +482,32 @@ TEST(Checkpoint, WhenLatestNamesAMissingFolderAnIntactOneIsNamed) {
   }
 }
 
+/// One number per row or column, or none: what optimisers keep. Other shapes are a damaged file's.
+TEST(Checkpoint, StatesMayBeSmallerThanTheirWeights) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  Checkpoint checkpoint = make_checkpoint(model, 3);
+  const size_t last = checkpoint.layers.size() - 1;  // a weight of [3, 32] and a bias
+  const auto saved_with = [&](at::IntArrayRef shape, int64_t step) {
+    checkpoint.layers[last].optimizer.begin()->second[0] = torch::randn(shape);
+    checkpoint.step = step;
+    save_checkpoint(folder.path(), model, checkpoint);
+  };
+  int64_t step = 10;
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{3, 1}, {1, 32}, {0}, {3, 32}}) {
+    saved_with(shape, ++step);
+    const Checkpoint loaded = load_checkpoint(folder.path(), model);
+    const at::Tensor& found = loaded.layers[last].optimizer.begin()->second[0];
+    EXPECT_TRUE(found.equal(checkpoint.layers[last].optimizer.begin()->second[0]));
+  }
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{32, 3}, {1, 1}, {3}, {96}}) {
+    saved_with(shape, ++step);
+    EXPECT_THAT(load_refusal(folder.path()), HasSubstr("expected F32 of shape [3, 32]"));
+  }
+}
+
 TEST(Checkpoint, AMissingCheckpointIsReported) {
   const TestFolder folder;
   EXPECT_THAT(load_refusal(folder.path()), HasSubstr("there is no checkpoint"));
