@@ -79,7 +79,8 @@ std::string schedule_warning(const train::TrainOptions& train, int64_t schedule_
   if (schedule_steps == 0 || train.learning_rate_steps > 0 || schedule_steps == run_steps)
     return {};
   return fmt::format(
-      "warning: the learning rate falls to zero at step {}, the end of the run that began, and "
+      "warning: the learning rate has its last value at step {}, the end of the run that began, "
+      "and "
       "this run ends at step {}: --schedule-steps {} would change that\n",
       schedule_steps, run_steps, run_steps);
 }

@@ -90,7 +90,7 @@ linear+=" --history length.json"
 run 0 train $linear --steps 4
 [ "$(rates)" = "0.5 0.375 0.25 0.125" ] || fail "a linear schedule of 4 steps: $(rates)"
 run 0 train $linear --steps 6 --resume
-grep -q 'falls to zero at step 4, .*ends at step 6: --schedule-steps 6 would' err ||
+grep -q 'has its last value at step 4, .*ends at step 6: --schedule-steps 6 would' err ||
   fail "a schedule that has ended: $(cat err)"
 changes && fail "only the end has changed"
 [ "$(rates)" = "0.5 0.375 0.25 0.125 0.0 0.0" ] || fail "a schedule that has ended: $(rates)"
