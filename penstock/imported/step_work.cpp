@@ -92,7 +92,8 @@ void StepWork::add_convolution(LayerWork& work, const Sizes& input, const Sizes&
   model::detail::ConvolutionCount count{.batch = input[0],
                                         .in_channels = input[1],
                                         .out_channels = result[1],
-                                        .kernel = weight.back(),
+                                        .kernel = pixels(weight) / weight.back(),
+                                        .kernel_width = weight.back(),
                                         .in_pixels = pixels(input),
                                         .out_pixels = pixels(result)};
   // A transposed convolution is the other's backward pass: the roles are exchanged.
