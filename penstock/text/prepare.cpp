@@ -187,7 +187,6 @@ Json manifest_of(const DataRequest& request, const Corpus& corpus, const Vocabul
                        {"files", origin.files}});
   return {{"format", "penstock-tokens"},
           {"version", 1},
-          {"penstock", "token folder 1"},
           {"task", request.task == Task::Text ? "text" : "translation"},
           {"vocabulary",
            {{"size", vocabulary.size()},

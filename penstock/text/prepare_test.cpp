@@ -66,7 +66,6 @@ TEST(Prepare, ATranslationComesBackFromItsFolder) {
     EXPECT_EQ(lines, root.read("out/test." + side + ".txt"));
   }
   const Json manifest = parse_json(root.read("out/manifest.json"), "manifest.json");
-  EXPECT_EQ(manifest["penstock"], "token folder 1");
   EXPECT_EQ(manifest["task"], "translation");
   EXPECT_EQ(manifest["vocabulary"]["size"], vocabulary.size());
   EXPECT_EQ(manifest["vocabulary"]["end"], 3);

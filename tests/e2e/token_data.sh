@@ -28,7 +28,7 @@ grep -q 'next, with translations of pairs/test.source.txt' out || fail "no next 
   fail "expected 5 pages of 40 lines, found $(wc -l pairs/*.txt)"
 [ "$(wc -c <pairs/train.target.idx)" -eq $((8 * 281)) ] || fail "$(ls -l pairs)"
 run 0 $help --valid-share 0.1 --test-share 0.2 -o again --json
-json_keys format penstock task vocabulary parts sources removed recurs seed command output notes
+json_keys format task vocabulary parts sources removed recurs seed command output notes
 for file in vocabulary.model train.source.bin train.target.bin test.target.txt; do
   cmp -s "pairs/$file" "again/$file" || fail "another run wrote another $file"
 done
