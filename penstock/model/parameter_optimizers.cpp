@@ -89,8 +89,9 @@ ParameterOptimizers::ParameterOptimizers(const Model& model, const OptimizerSpec
       continue;
     }
     const LayerId layer = parameter.place.layer;
-    general.orthogonal = parameter.shape.size() == 2 && layer != own.front().place.layer &&
-                         layer != own.back().place.layer;
+    const bool is_table = model.layer(layer).kind().find("embedding") != std::string::npos;
+    general.orthogonal = parameter.shape.size() == 2 && !is_table &&
+                         layer != own.front().place.layer && layer != own.back().place.layer;
     choose(parameter.place, general);
   }
 }

@@ -27,9 +27,6 @@ std::string text_of(const Slot& slot) {
                  []<class Number>(const std::optional<Number>* number) {
                    return *number ? fmt::to_string(**number) : std::string();
                  },
-                 [](const std::optional<double>* number) {
-                   return *number ? fmt::to_string(**number) : std::string();
-                 },
                  [](const auto* number) { return fmt::format("{}", *number); }},
       slot);
 }

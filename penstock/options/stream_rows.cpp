@@ -110,8 +110,10 @@ std::vector<StreamRow> stream_learning_rows() {
        row<OfStream>(
            "--optimizer", [](OfStream& r) -> Slot { return named_optimizer(r.optimizer); },
            optimizer_help()),
-       with_zero(
-           row<&OfStream::optimizer, &OptimizerSpec::momentum>("--momentum", momentum_help())),
+       {.name = "--momentum",
+        .slot = at<&OfStream::optimizer, &OptimizerSpec::momentum>,
+        .help = momentum_help(),
+        .usual = [] { return std::string("0; lars: 0.9; muon: 0.95"); }},
        with_zero(row<&OfStream::optimizer, &OptimizerSpec::weight_decay>("--weight-decay",
                                                                          "Weight decay"))});
 }

@@ -12,7 +12,6 @@ namespace {
 using R = TrainRequest;
 
 constexpr int64_t kMostSamples = 1'000'000'000;
-constexpr int64_t kMostBeam = 1000;
 
 Named bad_samples(DataRequest& data) {
   return {[&data](const std::string& name) {
@@ -145,7 +144,6 @@ std::vector<Row> data_rows() {
         .help = "Metric bleu: beginnings of a sentence that are followed while it is written; 1: "
                 "always the likeliest token",
         .least = 1,
-        .most = kMostBeam,
         .idle = without_bleu},
        {.name = "--length-penalty",
         .slot = at<&R::data, &DataRequest::length_penalty>,

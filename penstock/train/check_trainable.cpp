@@ -74,6 +74,11 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
 
 /// Whether the metric can be had of the model's loss.
 void check_metric(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
+  const bool is_judged = options.metric || options.target || options.eval_every > 0;
+  if (is_judged && options.evaluate && data.test->size() == 0)
+    throw ConfigError(
+        "evaluations with a metric, a target or between steps need test samples, "
+        "found none");
   const model::LossSpec loss = model::loss_for(model, options.loss);
   if (options.metric == Metric::Accuracy && !model::counts_correct(model, loss)) {
     throw ConfigError(fmt::format(

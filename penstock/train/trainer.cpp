@@ -124,14 +124,15 @@ class Run {
   /// Returns the samples of the run.
   int64_t account(const runtime::RunResult& run, bool measured, EpochSummary& summary);
   void keep_measured(runtime::RunResult run, const Schedule& schedule, int64_t samples);
-  /// Trains to the end of the epoch, with the evaluations between.
+  /// Trains to the end of the epoch, first the steps that do not count, with evaluations between.
   void run_rest_of_epoch(const std::vector<int64_t>& order, EpochSummary& summary);
   bool evaluates_within_epochs() const { return options_.evaluate && options_.eval_every > 0; }
   int64_t steps_left_in_epoch() const {
     return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps());
   }
-  /// On the test set, unless that was done after this very step.
-  void evaluate(EpochSummary& summary);
+  /// On the test set, unless that was done after this very step. False: there is none, or the run
+  /// was stopped.
+  bool evaluate();
   /// Nothing: there is no test set, or the run was stopped.
   std::optional<Evaluation> evaluated();
   void note(const Evaluation& evaluation);
@@ -270,10 +271,10 @@ TrainResult Run::run() {
 void Run::finish_result() {
   // A finished run that is resumed has nothing to train, but still reports its results.
   if (result_.epochs.empty() && options_.evaluate && !result_.interrupted) {
-    EpochSummary summary;
-    evaluate(summary);
-    result_.test_loss = summary.test_loss;
-    result_.test_accuracy = summary.test_accuracy;
+    if (evaluate()) {
+      result_.test_loss = result_.evaluations.back().loss;
+      result_.test_accuracy = result_.evaluations.back().accuracy;
+    }
   }
   result_.throughput_samples_per_s = samples_per_second(measured_samples_, measured_ns_);
   result_.idle_share = worker_ns_ > 0 ? idle_ns_ / worker_ns_ : 0;
@@ -304,11 +305,6 @@ void Run::run_epoch() {
   epoch_correct_ = 0;
   epoch_targets_ = 0;
   epoch_samples_ = 0;
-  if (warmup_left_ > 0 && steps_left_in_epoch() > 0) {
-    const int64_t count = std::min(warmup_left_, steps_left_in_epoch());
-    run_segment(order, count, /*measured=*/false, summary);
-    warmup_left_ -= count;
-  }
   run_rest_of_epoch(order, summary);
 
   const auto epoch_steps = static_cast<std::ptrdiff_t>(result_.losses.size() - steps_before);
@@ -327,7 +323,10 @@ void Run::run_epoch() {
   }
   pipeline_.average_buffers();
   save();
-  if (options_.evaluate && !result_.interrupted) evaluate(summary);
+  if (options_.evaluate && !result_.interrupted && evaluate()) {
+    summary.test_loss = result_.evaluations.back().loss;
+    summary.test_accuracy = result_.evaluations.back().accuracy;
+  }
   result_.epochs.push_back(summary);
   if (summary.test_loss) {
     result_.test_loss = summary.test_loss;
@@ -341,12 +340,14 @@ void Run::run_rest_of_epoch(const std::vector<int64_t>& order, EpochSummary& sum
     int64_t count = steps_left_in_epoch();
     if (evaluates_within_epochs())
       count = std::min(count, options_.eval_every - pipeline_.steps() % options_.eval_every);
-    run_segment(order, count, /*measured=*/true, summary);
+    const bool measured = warmup_left_ == 0;
+    if (!measured) count = std::min(count, warmup_left_);
+    run_segment(order, count, measured, summary);
+    if (!measured) warmup_left_ -= count;
     const bool is_due = evaluates_within_epochs() && pipeline_.steps() % options_.eval_every == 0;
     if (!is_due || result_.interrupted || steps_left_in_epoch() == 0) continue;
     pipeline_.average_buffers();
-    evaluate(summary);
-    if (options_.observer != nullptr && !result_.interrupted)
+    if (evaluate() && options_.observer != nullptr)
       options_.observer->on_evaluation(result_.evaluations.back());
   }
 }
@@ -481,23 +482,21 @@ int64_t Run::account(const runtime::RunResult& run, bool measured, EpochSummary&
   return samples;
 }
 
-void Run::evaluate(EpochSummary& summary) {
-  const bool is_known =
-      !result_.evaluations.empty() && result_.evaluations.back().step == pipeline_.steps();
-  if (!is_known) {
-    const std::optional<Evaluation> made = evaluated();
-    if (!made) return;
-    note(*made);
-  }
-  summary.test_loss = result_.evaluations.back().loss;
-  summary.test_accuracy = result_.evaluations.back().accuracy;
+bool Run::evaluate() {
+  if (!result_.evaluations.empty() && result_.evaluations.back().step == pipeline_.steps())
+    return true;
+  const std::optional<Evaluation> made = evaluated();
+  if (made) note(*made);
+  return made.has_value();
 }
 
 void Run::note(const Evaluation& evaluation) {
   const Metric metric = options_.metric.value_or(Metric::Loss);
   const double value = evaluation.of(metric);
+  // A value that is no number is neither better nor reached.
   const bool is_best =
-      !result_.best || !reaches(metric, result_.evaluations[*result_.best].of(metric), value);
+      !std::isnan(value) &&
+      (!result_.best || !reaches(metric, result_.evaluations[*result_.best].of(metric), value));
   if (is_best) result_.best = result_.evaluations.size();
   result_.evaluations.push_back(evaluation);
   result_.reached_target = options_.target && reaches(metric, value, *options_.target);

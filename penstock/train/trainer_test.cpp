@@ -12,6 +12,7 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/data/sample_subset.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/test_training.h"
@@ -169,6 +170,28 @@ TEST(Trainer, ARunEndsWithTheEvaluationThatReachesItsTarget) {
     for (size_t i = 0; i + 1 < result.evaluations.size(); ++i)
       EXPECT_GT(result.evaluations[i].of(metric), *options.target);
   }
+}
+
+TEST(Trainer, EvaluationsAreMadeAmongStepsThatDoNotCount) {
+  TrainOptions options = options_for("gpipe", 1);
+  options.warmup_steps = 5;
+  options.eval_every = 2;
+  options.max_steps = 8;
+  const TrainResult result = train(small_model(), feature_data(), options);
+  std::vector<int64_t> steps;
+  for (const Evaluation& evaluation : result.evaluations) steps.push_back(evaluation.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{2, 4, 6, 8}));
+  EXPECT_EQ(result.segments, (std::vector<int64_t>{16, 32}));
+}
+
+TEST(Trainer, WithoutTestSamplesNothingIsJudged) {
+  DataSplit data = feature_data();
+  data.test = std::make_shared<SampleSubset>(data.train, std::vector<int64_t>());
+  TrainOptions options = options_for("gpipe", 1);
+  EXPECT_TRUE(train(small_model(), data, options).evaluations.empty());
+  options.eval_every = 2;
+  EXPECT_THAT(message_of<ConfigError>([&] { train(small_model(), data, options); }),
+              testing::HasSubstr("need test samples, found none"));
 }
 
 TEST(Trainer, AMetricThatTheLossDoesNotHaveIsRefused) {

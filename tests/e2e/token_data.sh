@@ -23,7 +23,8 @@ for part in train valid test; do cp ptb.txt ptb/ptb.$part.txt; done
 help="data translation --from libreoffice-help help --languages en-US de --vocabulary 120"
 run 0 $help --valid-share 0.1 --test-share 0.2 -o pairs
 grep -q 'of the test.s sources, 0.0 % are in train' out || fail "recurrence: $(cat out)"
-grep -q 'next, with translations of pairs/test.source.txt' out || fail "no next command: $(cat out)"
+grep -q 'next: penstock train --model gnmt8 --data pairs --metric bleu' out ||
+  fail "no next command: $(cat out)"
 [ "$(cat pairs/test.source.txt pairs/valid.source.txt | wc -l)" -eq 200 ] ||
   fail "expected 5 pages of 40 lines, found $(wc -l pairs/*.txt)"
 [ "$(wc -c <pairs/train.target.idx)" -eq $((8 * 281)) ] || fail "$(ls -l pairs)"

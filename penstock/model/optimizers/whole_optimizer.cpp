@@ -28,7 +28,8 @@ at::Tensor orthogonalised(const at::Tensor& matrix, int64_t iterations, double e
   constexpr double kA = 3.4445;
   constexpr double kB = -4.7750;
   constexpr double kC = 2.0315;
-  at::Tensor x = matrix.to(at::kBFloat16);
+  // A copy, as the division writes into it.
+  at::Tensor x = matrix.to(at::kBFloat16, /*non_blocking=*/false, /*copy=*/true);
   const bool is_tall = matrix.size(0) > matrix.size(1);
   if (is_tall) x = x.t();
   x.div_(x.norm().clamp_min(epsilon));

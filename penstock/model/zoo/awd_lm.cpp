@@ -4,6 +4,7 @@
 
 #include "penstock/model/sequence_builder.h"
 #include "penstock/model/zoo/architectures.h"
+#include "penstock/util/error.h"
 
 namespace penstock::model::detail {
 namespace {
@@ -24,6 +25,12 @@ constexpr double kBound = 0.1;
 Model make_awd_lm(const ModelSpec& spec) {
   SequenceBuilder net(spec.name);
   const double dropout = *spec.dropout;
+  if (dropout * kShares.weights >= 1) {
+    throw ConfigError(
+        fmt::format("{}: weights lose {} times the outputs' share: a dropout below {} is expected, "
+                    "found {}",
+                    spec.name, kShares.weights, 1 / kShares.weights, dropout));
+  }
   const auto locked = [&](const Value& x, double share, const std::string& name) {
     return dropout > 0 ? net.locked_dropout(x, dropout * share, name) : x;
   };

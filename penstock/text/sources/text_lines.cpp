@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "penstock/text/corpus.h"
 #include "penstock/text/plain_text.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/file_bytes.h"
@@ -32,10 +33,13 @@ std::vector<std::string> lines_of(std::string_view text, std::string_view place)
 
 std::vector<std::string> read_lines(const std::filesystem::path& file) {
   const FileBytes bytes(file, kMaxPlainTextBytes);
-  // A line of few letters takes as much again for its place in memory.
-  require_memory(2 * static_cast<int64_t>(bytes.view().size()),
+  // Each line has a place of its own, here and as a sentence.
+  constexpr int64_t kPerLine = 2 * sizeof(std::string) + sizeof(Sentence);
+  const std::string_view view = bytes.view();
+  const int64_t lines = std::count(view.begin(), view.end(), '\n') + 1;
+  require_memory(2 * static_cast<int64_t>(view.size()) + lines * kPerLine,
                  fmt::format("the text of {}", file.string()));
-  return lines_of(bytes.view(), file.string());
+  return lines_of(view, file.string());
 }
 
 }  // namespace penstock::text

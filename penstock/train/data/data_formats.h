@@ -16,8 +16,9 @@ namespace penstock::train {
 /// How a name says that the data is of this kind.
 enum class DataNamed : uint8_t { ByItsName, ByItsEnding, AsFolder, AsTokenFolder };
 
-/// A folder with this file holds tokens (token_folder.h).
+/// A folder with these files holds tokens (token_folder.h).
 inline constexpr std::string_view kTokenManifest = "manifest.json";
+inline constexpr std::string_view kTokenVocabulary = "vocabulary.model";
 
 struct DataFormatRow {
   std::string_view name;  ///< for people: "idx", "FILE.npz"
@@ -31,8 +32,10 @@ struct DataFormatRow {
     if (named == DataNamed::ByItsName) return data == name;
     const bool is_folder = std::filesystem::is_directory(data, ignored);
     if (named == DataNamed::ByItsEnding) return !is_folder && data.ends_with(ending);
-    const bool has_tokens =
-        is_folder && std::filesystem::exists(std::filesystem::path(data) / kTokenManifest, ignored);
+    const std::filesystem::path folder(data);
+    const bool has_tokens = is_folder &&
+                            std::filesystem::exists(folder / kTokenManifest, ignored) &&
+                            std::filesystem::exists(folder / kTokenVocabulary, ignored);
     return is_folder && has_tokens == (named == DataNamed::AsTokenFolder);
   }
   /// The user's own data, from which a part may be taken for the test.

@@ -56,6 +56,10 @@ TEST(DataFormats, AreFoundByNameEndingAndFolder) {
   EXPECT_EQ(find_data_format("idx")->name, "idx");
   EXPECT_EQ(find_data_format("somewhere/mine.npz")->name, "FILE.npz");
   EXPECT_EQ(find_data_format(folder.path().string())->name, "FOLDER");
+  write_test_file(folder / "manifest.json", "of something else");
+  EXPECT_EQ(find_data_format(folder.path().string())->name, "FOLDER");
+  write_test_file(folder / "vocabulary.model", "");
+  EXPECT_EQ(find_data_format(folder.path().string())->name, "TOKENS");
   EXPECT_EQ(find_data_format("mine.xml"), nullptr);
 }
 

@@ -101,10 +101,12 @@ TEST_F(TokenFolders, PairsHaveTheirEndsAndAreFilledUp) {
   std::vector<uint16_t> tokens;
   words().encode("hof und haus", tokens);
   EXPECT_EQ(data.translation->text({tokens.begin(), tokens.end()}), "hof und haus");
+  EXPECT_NO_THROW(data.translation->text({words().size(), 70'000})) << "a model that knows more";
 }
 
 TEST_F(TokenFolders, WithoutATestPartAShareIsTheTest) {
   write("manifest.json", manifest("text"));
+  write("vocabulary.model", words().model());
   write("train.bin", numbers_as_bytes(std::vector<uint16_t>(41, 5)));
   const DataSplit data = load(translation({token_input("ids", 2)}, 2));
   EXPECT_EQ(data.train->size(), 18);
@@ -126,6 +128,7 @@ TEST_F(TokenFolders, MasksSayWhereTokensAreOfTheInputBeforeThem) {
 
 TEST_F(TokenFolders, ATextIsWindowsOfItsTokens) {
   write("manifest.json", manifest("text"));
+  write("vocabulary.model", words().model());
   write("train.bin", numbers_as_bytes(std::vector<uint16_t>{4, 5, 6, 7, 8, 9, 10}));
   write("test.bin", numbers_as_bytes(std::vector<uint16_t>{11, 12, 13, 14}));
   const DataSplit data = load(translation({token_input("ids", 3)}, 3));

@@ -83,11 +83,8 @@ std::string sources_text(const Json& sources) {
 std::string next_text(const text::DataRequest& request) {
   const std::string folder = request.output.string();
   if (request.task == text::Task::Text)
-    return fmt::format("next: penstock train --model MODEL.pt2 --data {}/train.bin\n", folder);
-  return fmt::format(
-      "next, with translations of {0}/test.source.txt: penstock data bleu "
-      "TRANSLATIONS {0}/test.target.txt\n",
-      folder);
+    return fmt::format("next: penstock train --model gpt --data {} --metric perplexity\n", folder);
+  return fmt::format("next: penstock train --model gnmt8 --data {} --metric bleu\n", folder);
 }
 
 }  // namespace
