@@ -23,6 +23,18 @@ constexpr int64_t kMostManifestBytes = 1 << 24;
 constexpr int64_t kMostVocabulary = 1 << 24;
 constexpr int64_t kMostTextBytes = int64_t{1} << 30;
 
+/// Says which part an error is about.
+template <class Make>
+auto part_of(const std::string& part, const Make& make) {
+  try {
+    return make();
+  } catch (const ParseError&) {
+    throw;  // names its file
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", printable(part), error.what()));
+  }
+}
+
 TokenTask task_of(const JsonReader& task) {
   const std::string text = task.text();
   if (text == "text") return TokenTask::Text;
@@ -136,12 +148,15 @@ DataParts read_token_folder(const DataSpec& spec, const std::string& name) {
   };
   const auto text = [&](const char* part) {
     const std::string file = (folder.path / part).string() + ".bin";
-    return language_data(spec, file, read_tokens(file));
+    return part_of(file, [&] { return language_data(spec, file, read_tokens(file)); });
   };
   const auto pairs = [&](const char* part) {
-    auto data = std::make_shared<PairDataset>(
-        (folder.path / part).string(), spec.sample, read_sentences(folder, part, "source"),
-        read_sentences(folder, part, "target"), folder.special, spec.ignore_index);
+    const std::string name = (folder.path / part).string();
+    auto data = part_of(name, [&] {
+      return std::make_shared<PairDataset>(
+          name, spec.sample, read_sentences(folder, part, "source"),
+          read_sentences(folder, part, "target"), folder.special, spec.ignore_index);
+    });
     found.left_out.add(data->left_out());
     return data;
   };

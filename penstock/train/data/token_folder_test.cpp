@@ -172,7 +172,7 @@ TEST_F(TokenFolders, DamagedFilesAreRefused) {
        "found 3 sources and 4 targets"},
       {"vocabulary.model", "no model", "vocabulary.model"},
       {"test.target.txt", "", "expected a line for each pair, found 0 lines"},
-      {"train.target.bin", "abc", "expected tokens of 2 bytes each"},
+      {"train.target.bin", "abc", "train: expected tokens of 2 bytes each"},
       {"train.target.bin", numbers_as_bytes(std::vector<uint16_t>{11, 12, 13, 14, 15, 20}),
        "the token 20 does not exist"}};
   for (const auto& [file, bytes, words] : cases) {
