@@ -99,6 +99,7 @@ std::array<PartCounts, kParts> write_tokens(const Corpus& corpus, Task task,
                                             const Vocabulary& vocabulary,
                                             const std::filesystem::path& folder) {
   write_file_atomic(folder / kVocabularyName, vocabulary.model());
+  write_file_atomic(folder / kPiecesName, vocabulary.pieces());
   std::array<PartCounts, kParts> counts;
   for (size_t p = 0; p < kParts; ++p) {
     const std::vector<Sentence>& sentences = corpus.parts[p];

@@ -20,6 +20,7 @@ namespace penstock::text {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kVocabularyName = "vocabulary.model";
+inline constexpr std::string_view kPiecesName = "vocabulary.txt";
 
 /// Of one side of a part. Tokens of a text include an end for each sentence.
 struct SideCounts {

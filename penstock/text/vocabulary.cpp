@@ -207,6 +207,13 @@ void Vocabulary::encode(std::string_view line, std::vector<uint16_t>& tokens) co
   for_each_part(line, [&](std::string_view part) { encode_part(part, tokens); });
 }
 
+std::string Vocabulary::pieces() const {
+  std::string lines;
+  for (int id = 0; id < static_cast<int>(size()); ++id)
+    lines += pieces_->processor.IdToPiece(id) + '\n';
+  return lines;
+}
+
 std::string Vocabulary::decode(std::span<const uint16_t> tokens) const {
   const sentencepiece::SentencePieceProcessor& processor = pieces_->processor;
   std::vector<int> ids;

@@ -65,6 +65,8 @@ class Vocabulary {
 
   int64_t size() const;
   VocabularyKind kind() const { return kind_; }
+  /// A line for each token (pieces.h).
+  std::string pieces() const;
   /// The bytes of the model file, as SentencePiece reads and writes it.
   const std::string& model() const { return model_; }
 

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/text/pieces.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/rng.h"
 
 namespace penstock::text {
 namespace {
@@ -95,6 +97,29 @@ TEST(Vocabulary, LongLinesAreTakenInPartsBetweenWords) {
   std::string decoded = umlauts.decode(tokens_of(umlauts, letters));
   std::erase(decoded, ' ');  // where a part begins
   EXPECT_EQ(decoded, letters);
+}
+
+/// What programs without SentencePiece make of tokens.
+TEST(Vocabulary, PiecesAreDecodedWithoutTheLibrary) {
+  Rng rng(4);
+  for (const VocabularyKind kind :
+       {VocabularyKind::Bpe, VocabularyKind::Unigram, VocabularyKind::Word}) {
+    const Vocabulary vocabulary = trained({.kind = kind, .size = 60});
+    const Pieces pieces = Pieces::parse(vocabulary.pieces(), "vocabulary.txt");
+    ASSERT_EQ(pieces.size(), vocabulary.size());
+    Unwritten unwritten{.unknown = kUnknown, .silent = {kPad, kBegin, kEnd}};
+    if (kind == VocabularyKind::Word) {
+      unwritten.are_words = true;
+      unwritten.mark = "<unk>";
+    }
+    for (int i = 0; i < 200; ++i) {
+      std::vector<uint16_t> tokens(rng.below(12));
+      for (uint16_t& token : tokens)
+        token = static_cast<uint16_t>(rng.below(static_cast<uint64_t>(vocabulary.size())));
+      EXPECT_EQ(pieces.text(std::vector<int64_t>(tokens.begin(), tokens.end()), unwritten),
+                vocabulary.decode(tokens));
+    }
+  }
 }
 
 TEST(Vocabulary, RefusesSizesThatCannotBe) {

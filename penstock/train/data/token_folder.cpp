@@ -92,16 +92,15 @@ std::vector<std::string> read_references(const TokenFolder& folder,
 
 std::shared_ptr<const Translation> translation_of(const TokenFolder& folder,
                                                   const PairDataset& test) {
-  const auto words = std::make_shared<const text::Vocabulary>(folder.read_vocabulary());
+  const std::string file = (folder.path / text::kPiecesName).string();
+  const auto pieces = std::make_shared<const text::Pieces>(
+      text::Pieces::parse(read_file(file, kMostTextBytes), file));
   Translation translation{.end = folder.special.end,
                           .references = read_references(folder, test.sentences()),
                           .text = {}};
-  translation.text = [words](const std::vector<int64_t>& tokens) {
-    // A model may know more tokens than the vocabulary.
-    std::vector<uint16_t> known;
-    for (const int64_t token : tokens)
-      known.push_back(token < words->size() ? static_cast<uint16_t>(token) : text::kUnknown);
-    return words->decode(known);
+  // A model may know more tokens than the vocabulary: those are unknown.
+  translation.text = [pieces, unwritten = folder.unwritten](const std::vector<int64_t>& tokens) {
+    return pieces->text(tokens, unwritten);
   };
   return std::make_shared<const Translation>(std::move(translation));
 }
@@ -130,12 +129,11 @@ TokenFolder::TokenFolder(std::filesystem::path folder) : path(std::move(folder))
   special = {.pad = words.at("pad").integer(0, vocabulary - 1),
              .begin = words.at("begin").integer(0, vocabulary - 1),
              .end = words.at("end").integer(0, vocabulary - 1)};
-  kind = text::parse_vocabulary_kind(words.text_or("type", "bpe"));
-}
-
-text::Vocabulary TokenFolder::read_vocabulary() const {
-  const std::string file = (path / text::kVocabularyName).string();
-  return text::Vocabulary::parse(read_file(file, kMostTextBytes), kind, file);
+  unwritten = {.unknown = words.at("unknown").integer(0, vocabulary - 1),
+               .silent = {special.pad, special.begin, special.end}};
+  if (words.text_or("type", "bpe") != "word") return;
+  unwritten.are_words = true;
+  unwritten.mark = "<unk>";
 }
 
 DataParts read_token_folder(const DataSpec& spec, const std::string& name) {

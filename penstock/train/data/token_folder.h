@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <string>
 
-#include "penstock/text/vocabulary.h"
+#include "penstock/text/pieces.h"
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/data/pair_dataset.h"
 
@@ -27,10 +27,7 @@ struct TokenFolder {
   TokenTask task = TokenTask::Text;
   int64_t vocabulary = 0;  ///< tokens are below it
   SpecialTokens special = {};
-  text::VocabularyKind kind = text::VocabularyKind::Bpe;
-
-  /// Reads vocabulary.model. Throws as the constructor.
-  text::Vocabulary read_vocabulary() const;
+  text::Unwritten unwritten = {};
 };
 
 /// Its parts `train` and `test`, if it has one, as samples of the model: windows of a text
