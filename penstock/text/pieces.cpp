@@ -30,7 +30,6 @@ Pieces Pieces::parse(std::string_view lines, std::string_view place) {
 
 std::string Pieces::text(std::span<const int64_t> tokens, const Unwritten& unwritten) const {
   std::string text;
-  bool begins = true;
   for (const int64_t token : tokens) {
     if (std::find(unwritten.silent.begin(), unwritten.silent.end(), token) !=
         unwritten.silent.end())
@@ -39,11 +38,11 @@ std::string Pieces::text(std::span<const int64_t> tokens, const Unwritten& unwri
     std::string piece = is_known              ? pieces_[static_cast<size_t>(token)]
                         : unwritten.are_words ? unwritten.mark
                                               : " " + unwritten.mark + " ";
+    const bool begins = text.empty();
     const bool has_mark = piece.starts_with(kSpaceMark);
     if (has_mark && (begins || unwritten.are_words)) piece.erase(0, kSpaceMark.size());
     if (unwritten.are_words && !begins) text += ' ';
     text += piece;
-    begins = false;
   }
   replace_marks(text);
   return text;
