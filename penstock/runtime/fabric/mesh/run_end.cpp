@@ -89,19 +89,24 @@ void RunEnd::tell(const Failure& failure) const {
 void RunEnd::on_fail(net::WireReader& in) { close(get_failure(in), nullptr); }
 
 void RunEnd::on_lost(int peer, const std::string& why) {
+  bool is_over = false;
   {
     MutexLock lock(mutex_);
-    lost_.insert(peer);
-    changed_.notify_all();
-    if (outcome_) return;
+    is_over = outcome_.has_value();
   }
-  const std::string text =
-      fmt::format("{} {}; the workers that can be reached are:", reports_.name_of(peer), why);
-  const Failure failure{Failure::Kind::Transport, text};
-  // Told to all, so that nobody takes a rank for the cause that only gives up because of this one.
-  if (close(failure, nullptr)) tell(failure);
+  if (!is_over) {
+    const std::string text =
+        fmt::format("{} {}; the workers that can be reached are:", reports_.name_of(peer), why);
+    const Failure failure{Failure::Kind::Transport, text};
+    // Told to all, so that nobody takes a rank for the cause that only gives up because of this
+    // one.
+    if (close(failure, nullptr)) tell(failure);
+  }
+  // Who waits for the end finds the failure when it finds that a rank is lost.
   MutexLock lock(mutex_);
-  end_if_all_done();
+  lost_.insert(peer);
+  changed_.notify_all();
+  if (!is_over) end_if_all_done();
 }
 
 // ---- the end
