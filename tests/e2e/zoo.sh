@@ -59,9 +59,11 @@ for strategy in dp zb-h1; do
   same --model awd_lm --input 8 --classes 32 --width 24 --embedding 16 --strategy $strategy
 done
 if [ -d /usr/share/datasets/fashion-mnist ]; then
-  for model in mlp tied_mlp lenet5 vgg_small; do
+  for model in mlp tied_mlp lenet5; do
     learns 32 0.8 --model "$model" --data fashion-mnist
   done
+  # Its loss climbs first, on some processors until step 20.
+  learns 64 0.8 --model vgg_small --data fashion-mnist
 else
   echo "fashion-mnist is left out: dataset-fashion-mnist is not installed"
 fi

@@ -92,7 +92,7 @@ void RunEnd::on_lost(int peer, const std::string& why) {
   bool is_over = false;
   {
     MutexLock lock(mutex_);
-    is_over = outcome_.has_value();
+    is_over = outcome_ != nullptr;
   }
   if (!is_over) {
     const std::string text =
