@@ -30,12 +30,7 @@ class Add final : public BuiltinLayer {
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
-    return {.forward = {elementwise({numbers, numbers, numbers})},
-            .backward_weights = {},
-            .backward_inputs = {},
-            .stash_bytes = tensor_bytes(numbers),
-            .saves_inputs = false,
-            .saves_outputs = false};
+    return kept_output(elementwise({numbers, numbers, numbers}), numbers);
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
@@ -74,12 +69,7 @@ class Concat final : public BuiltinLayer {
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
-    return {.forward = {copy(numbers)},
-            .backward_weights = {},
-            .backward_inputs = {},
-            .stash_bytes = tensor_bytes(numbers),
-            .saves_inputs = false,
-            .saves_outputs = false};
+    return kept_output(copy(numbers), numbers);
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
@@ -115,12 +105,7 @@ class StackLogits final : public BuiltinLayer {
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
-    return {.forward = {copy(numbers)},
-            .backward_weights = {},
-            .backward_inputs = {},
-            .stash_bytes = tensor_bytes(numbers),
-            .saves_inputs = false,
-            .saves_outputs = false};
+    return kept_output(copy(numbers), numbers);
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {

@@ -12,6 +12,27 @@
 namespace penstock::model::detail {
 namespace {
 
+/// The mask is drawn, then multiplied with; it is kept.
+profile::LayerWork dropout_work(double probability, int64_t numbers, int64_t mask) {
+  if (probability == 0) return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
+  return {.forward = {elementwise({mask}), elementwise({numbers, mask, numbers})},
+          .backward_weights = {},
+          .backward_inputs = {elementwise({numbers, mask, numbers})},
+          .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(mask)),
+          .saves_inputs = false,
+          .saves_outputs = false};
+}
+
+/// `x` times a mask of these sizes, which x's own fit.
+at::Tensor masked(const at::Tensor& x, at::IntArrayRef sizes, double probability,
+                  const ForwardContext& context) {
+  if (!context.training || probability == 0) return x.view_as(x);
+  at::Tensor mask = at::empty(sizes, x.options());
+  mask.bernoulli_(1 - probability, installed_devices().generator(x.device(), context.seed))
+      .mul_(1 / (1 - probability));
+  return at::mul(x, mask);
+}
+
 /// Zeroes each number with the given probability and scales the others by 1 / (1 - probability);
 /// the identity outside training. The mask depends only on context.seed and on whether the layer
 /// runs on the CPU or on a GPU, which draws its own numbers.
@@ -27,28 +48,14 @@ class Dropout final : public BuiltinLayer {
     return inputs;
   }
 
-  /// The mask is drawn, then multiplied with; it is kept.
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
-    if (probability_ == 0) return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
     const int64_t numbers = batch_numbers(outputs, batch);
-    return {.forward = {elementwise({numbers}), elementwise({numbers, numbers, numbers})},
-            .backward_weights = {},
-            .backward_inputs = {elementwise({numbers, numbers, numbers})},
-            .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(numbers)),
-            .saves_inputs = false,
-            .saves_outputs = false};
+    return dropout_work(probability_, numbers, numbers);
   }
-
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {
-    const at::Tensor& x = inputs[0];
-    if (!context.training || probability_ == 0) return {x.view_as(x)};
-    const at::Generator generator = installed_devices().generator(x.device(), context.seed);
-    at::Tensor mask =
-        at::empty(x.sizes(), at::TensorOptions().dtype(x.scalar_type()).device(x.device()));
-    mask.bernoulli_(1 - probability_, generator).mul_(1 / (1 - probability_));
-    return {at::mul(x, mask)};
+    return {masked(inputs[0], inputs[0].sizes(), probability_, context)};
   }
 
  private:
@@ -75,25 +82,13 @@ class LockedDropout final : public BuiltinLayer {
 
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
-    if (probability_ == 0) return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
-    const int64_t numbers = batch_numbers(outputs, batch);
-    const int64_t mask = saturating_mul(batch, outputs[0][1]);
-    return {.forward = {elementwise({mask}), elementwise({numbers, mask, numbers})},
-            .backward_weights = {},
-            .backward_inputs = {elementwise({numbers, mask, numbers})},
-            .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(mask)),
-            .saves_inputs = false,
-            .saves_outputs = false};
+    return dropout_work(probability_, batch_numbers(outputs, batch),
+                        saturating_mul(batch, outputs[0][1]));
   }
-
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {
     const at::Tensor& x = inputs[0];
-    if (!context.training || probability_ == 0) return {x.view_as(x)};
-    at::Tensor mask = at::empty({x.size(0), 1, x.size(2)}, x.options());
-    mask.bernoulli_(1 - probability_, installed_devices().generator(x.device(), context.seed))
-        .mul_(1 / (1 - probability_));
-    return {at::mul(x, mask)};
+    return {masked(x, {x.size(0), 1, x.size(2)}, probability_, context)};
   }
 
  private:

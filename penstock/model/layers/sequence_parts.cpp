@@ -34,12 +34,7 @@ class PadPlaces final : public BuiltinLayer {
   profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
-    return {.forward = {elementwise({batch_numbers(inputs, batch), numbers})},
-            .backward_weights = {},
-            .backward_inputs = {},
-            .stash_bytes = tensor_bytes(numbers),
-            .saves_inputs = false,
-            .saves_outputs = false};
+    return kept_output(elementwise({batch_numbers(inputs, batch), numbers}), numbers);
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {

@@ -58,6 +58,15 @@ Operation elementwise(std::initializer_list<int64_t> numbers) {
 
 Operation copy(int64_t numbers) { return elementwise({numbers, numbers}); }
 
+profile::LayerWork kept_output(const profile::Operation& forward, int64_t numbers) {
+  return {.forward = {forward},
+          .backward_weights = {},
+          .backward_inputs = {},
+          .stash_bytes = tensor_bytes(numbers),
+          .saves_inputs = false,
+          .saves_outputs = false};
+}
+
 Operation normalization(std::initializer_list<int64_t> numbers) {
   return pass(OperationKind::Normalization, numbers);
 }

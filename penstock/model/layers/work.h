@@ -21,6 +21,9 @@ int64_t tensor_bytes(int64_t numbers);
 profile::Operation elementwise(std::initializer_list<int64_t> numbers);
 /// Reads and writes a tensor.
 profile::Operation copy(int64_t numbers);
+/// Of a layer that makes a tensor of so many numbers in one operation, and saves nothing: its
+/// inputs' gradients are the output's, or views of it.
+profile::LayerWork kept_output(const profile::Operation& forward, int64_t numbers);
 /// Like elementwise(), with reductions between the passes.
 profile::Operation normalization(std::initializer_list<int64_t> numbers);
 

@@ -10,7 +10,7 @@
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/model/optimizers/decay.h"
 #include "penstock/model/optimizers/float_numbers.h"
-#include "penstock/util/check.h"
+#include "penstock/model/optimizers/moment_coefficients.h"
 
 namespace penstock::model::detail {
 
@@ -21,30 +21,12 @@ struct AdamFormula {
   static constexpr size_t kStates = kMoment == Moment::Newest ? 2 : 3;
 
   template <class Real>
-  struct Coefficients {
+  struct Coefficients : MomentCoefficients<kDecay, Real> {
     Coefficients(const OptimizerSpec& spec, double learning_rate, int64_t step)
-        : beta1(static_cast<Real>(spec.beta1)),
-          rest1(static_cast<Real>(1 - spec.beta1)),
-          beta2(static_cast<Real>(spec.beta2)),
-          rest2(static_cast<Real>(1 - spec.beta2)),
-          epsilon(static_cast<Real>(spec.epsilon)) {
-      PENSTOCK_CHECK(step >= 1, step);
-      const auto count = static_cast<double>(step);
-      const double rate = learning_rate * spec.rate_factor;
-      step_size = static_cast<Real>(rate / (1 - std::pow(spec.beta1, count)));
-      root_scale = static_cast<Real>(1 / std::sqrt(1 - std::pow(spec.beta2, count)));
-      decay = static_cast<Real>(kDecay == Decay::InGradient ? spec.weight_decay : 0);
-      kept = static_cast<Real>(1 - rate * (kDecay == Decay::OfWeight ? spec.weight_decay : 0));
-    }
-    Real beta1;
-    Real rest1;  ///< 1 - beta1, of which a float32 beta1 would leave 4 to 5 digits
-    Real beta2;
-    Real rest2;
-    Real epsilon;
+        : MomentCoefficients<kDecay, Real>(spec, learning_rate, step),
+          step_size(static_cast<Real>(this->rate /
+                                      (1 - std::pow(spec.beta1, static_cast<double>(step))))) {}
     Real step_size;
-    Real root_scale;  ///< of the second moment: 1 / sqrt(1 - beta2^step)
-    Real decay;       ///< added to the gradient (Adam)
-    Real kept;        ///< of the weight before the step: 1 - rate * decay (AdamW), or 1
   };
 
   template <class Numbers, class Real>

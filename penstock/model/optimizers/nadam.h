@@ -10,7 +10,7 @@
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/model/optimizers/decay.h"
 #include "penstock/model/optimizers/float_numbers.h"
-#include "penstock/util/check.h"
+#include "penstock/model/optimizers/moment_coefficients.h"
 
 namespace penstock::model::detail {
 
@@ -42,34 +42,18 @@ struct NAdamFormula {
   static constexpr size_t kStates = 2;
 
   template <class Real>
-  struct Coefficients {
+  struct Coefficients : MomentCoefficients<kDecay, Real> {
     Coefficients(const OptimizerSpec& spec, double learning_rate, int64_t step)
-        : beta1(static_cast<Real>(spec.beta1)),
-          rest1(static_cast<Real>(1 - spec.beta1)),
-          beta2(static_cast<Real>(spec.beta2)),
-          rest2(static_cast<Real>(1 - spec.beta2)),
-          epsilon(static_cast<Real>(spec.epsilon)) {
-      PENSTOCK_CHECK(step >= 1, step);
+        : MomentCoefficients<kDecay, Real>(spec, learning_rate, step) {
       const auto count = static_cast<double>(step);
-      const double rate = learning_rate * spec.rate_factor;
       const double product = nadam_product(spec, step);
       const double next = nadam_momentum(spec, count + 1);
-      of_gradient = static_cast<Real>(-rate * (1 - nadam_momentum(spec, count)) / (1 - product));
-      of_average = static_cast<Real>(-rate * next / (1 - product * next));
-      root_scale = static_cast<Real>(1 / std::sqrt(1 - std::pow(spec.beta2, count)));
-      decay = static_cast<Real>(kDecay == Decay::InGradient ? spec.weight_decay : 0);
-      kept = static_cast<Real>(1 - rate * (kDecay == Decay::OfWeight ? spec.weight_decay : 0));
+      of_gradient =
+          static_cast<Real>(-this->rate * (1 - nadam_momentum(spec, count)) / (1 - product));
+      of_average = static_cast<Real>(-this->rate * next / (1 - product * next));
     }
-    Real beta1;
-    Real rest1;
-    Real beta2;
-    Real rest2;
-    Real epsilon;
     Real of_gradient;  ///< what the step adds of the gradient, and of its average
     Real of_average;
-    Real root_scale;  ///< of the second moment: 1 / sqrt(1 - beta2^step)
-    Real decay;       ///< added to the gradient
-    Real kept;        ///< of the weight before the step
   };
 
   template <class Numbers, class Real>
