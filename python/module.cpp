@@ -29,6 +29,7 @@
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/state_dict.h"
+#include "penstock/train/data/ragged_dataset.h"
 #include "penstock/train/data/sample_spec.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/refused_batch.h"
@@ -274,21 +275,30 @@ class PythonSession {
   }
 
   /// The session's data of these tensors.
-  std::shared_ptr<train::TensorDataset> data(const model::Tensors& inputs,
-                                             const std::optional<at::Tensor>& targets) const {
+  std::shared_ptr<train::Dataset> data(const model::Tensors& inputs,
+                                       const std::optional<at::Tensor>& targets) const {
     const train::SampleSpec& sample = session_->sample();
     if (inputs.size() != sample.inputs.size()) {
       throw ConfigError(fmt::format("expected {} input(s): {}; found {}", sample.inputs.size(),
                                     describe(sample), inputs.size()));
     }
-    auto data = std::make_shared<train::TensorDataset>(
-        "the data", sample, inputs, targets.value_or(at::Tensor()), ignore_index_);
+    auto data =
+        std::make_shared<train::TensorDataset>("the data", session_->sample_of(inputs), inputs,
+                                               targets.value_or(at::Tensor()), ignore_index_);
     const auto bad = data->bad_samples(1);
     if (!bad.empty()) throw ConfigError(bad.front().reason);
     return data;
   }
 
-  py::list train(const train::TensorDataset& data, int64_t epoch, int64_t batch_size, bool shuffle,
+  /// Batches whose sequences have other lengths, one behind the other.
+  std::shared_ptr<train::Dataset> joined(
+      const std::vector<std::shared_ptr<train::Dataset>>& batches) const {
+    return std::make_shared<train::RaggedDataset>(
+        std::vector<std::shared_ptr<const train::Dataset>>(batches.begin(), batches.end()),
+        session_->sample(), ignore_index_);
+  }
+
+  py::list train(const train::Dataset& data, int64_t epoch, int64_t batch_size, bool shuffle,
                  const py::object& on_step, const std::vector<double>& rates) {
     std::vector<int64_t> order = train::epoch_order(data.size(), session_->seed(), epoch, shuffle);
     if (drop_last_ && batch_size > 0)
@@ -321,7 +331,7 @@ class PythonSession {
     return list;
   }
 
-  py::dict evaluate(const train::TensorDataset& data, int64_t batch_size) {
+  py::dict evaluate(const train::Dataset& data, int64_t batch_size) {
     return to_python(interruptibly(stop_, [&] { return session_->evaluate(data, batch_size); }),
                      session_->counts_correct());
   }
@@ -436,8 +446,8 @@ PYBIND11_MODULE(_core, m) {
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));
   py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);
-  py::class_<train::TensorDataset, std::shared_ptr<train::TensorDataset>>(m, "Data").def(
-      "__len__", &train::TensorDataset::size);
+  py::class_<train::Dataset, std::shared_ptr<train::Dataset>>(m, "Data").def("__len__",
+                                                                             &train::Dataset::size);
   py::class_<PythonJob, std::shared_ptr<PythonJob>>(m, "Job")
       .def_static("join", &PythonJob::join)
       .def_property_readonly("rank", &PythonJob::rank)
@@ -466,6 +476,7 @@ PYBIND11_MODULE(_core, m) {
                     std::shared_ptr<PythonJob>, bool>())
       .def("step", &PythonSession::step)
       .def("data", &PythonSession::data)
+      .def("joined", &PythonSession::joined)
       .def("train", &PythonSession::train)
       .def("evaluate", &PythonSession::evaluate)
       .def("give_up", &PythonSession::give_up)

@@ -48,7 +48,11 @@ at::ScalarType output_type(const std::string& output, const FlatProgram& program
 }  // namespace
 
 ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
-    : parts_(std::move(parts)), constants_(std::move(parts_.constant_values)) {
+    : parts_(std::move(parts)),
+      constants_(std::move(parts_.constant_values)),
+      shapes_({.names = parts_.inputs, .shapes = parts_.input_shapes},
+              {.names = parts_.outputs, .shapes = parts_.output_shapes}, parts_.hints,
+              parts_.batch_symbol, parts_.ranges, program) {
   std::map<std::string, size_t> slots;
   for (const auto* names :
        {&parts_.inputs, &parts_.parameters, &parts_.buffers, &parts_.constants}) {
@@ -156,8 +160,9 @@ int64_t ProgramLayer::constant_bytes() const {
   return bytes;
 }
 
-std::vector<model::Shape> ProgramLayer::output_shapes(const std::vector<model::Shape>&) const {
-  return parts_.output_shapes;
+std::vector<model::Shape> ProgramLayer::output_shapes(
+    const std::vector<model::Shape>& inputs) const {
+  return shapes_.outputs(inputs);
 }
 
 profile::LayerWork ProgramLayer::work(const std::vector<model::Shape>&,

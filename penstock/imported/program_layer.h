@@ -11,6 +11,7 @@
 
 #include "penstock/exported/program.h"
 #include "penstock/imported/device_copies.h"
+#include "penstock/imported/layer_shapes.h"
 #include "penstock/imported/operator_call.h"
 #include "penstock/imported/step_work.h"
 #include "penstock/model/batch_limits.h"
@@ -42,7 +43,9 @@ struct LayerParts {
   std::vector<model::ParameterSpec> parameter_specs;
   std::vector<model::ParameterSpec> buffer_specs;
   std::vector<at::Tensor> constant_values;
-  std::vector<model::Shape> output_shapes;
+  std::vector<model::Shape> input_shapes;   ///< of one sample, in the example
+  std::vector<model::Shape> output_shapes;  ///< likewise
+  std::map<std::string, exported::SymbolRange> ranges = {};
   Symbols hints;             ///< each symbol's value in the example
   std::string batch_symbol;  ///< empty: the program is for one batch
   /// The only output is one number for all samples: each of them gets it.
@@ -109,6 +112,7 @@ class ProgramLayer final : public model::Layer,
   std::vector<exported::TensorMeta> output_metas_;  ///< no sizes: not described
   /// Of what batch normalisations take the statistics.
   std::vector<std::vector<exported::SymbolicInt>> normalised_;
+  LayerShapes shapes_;
 };
 
 }  // namespace penstock::imported

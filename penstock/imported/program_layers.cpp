@@ -163,6 +163,8 @@ class LayerMaker {
         parts.output_shapes.push_back(p_.shape_of(output));
       }
     }
+    for (const std::string& input : parts.inputs) parts.input_shapes.push_back(p_.shape_of(input));
+    parts.ranges = p_.source.ranges;
     parts.hints = p_.hints;
     parts.batch_symbol = p_.batch_symbol;
     parts.shares_output = p_.returns_loss && parts.outputs == std::vector<std::string>{p_.output};
@@ -197,8 +199,9 @@ class LayerMaker {
       for (size_t d = 1; d < sizes.size(); ++d) {
         if (sizes[d].is_number()) continue;
         text += fmt::format(
-            "{}dimension {} of the input '{}' has any size in the file, and {} in training, that "
-            "of the example",
+            "{}dimension {} of the input '{}' may have any size; plans are made for {}, that of "
+            "the "
+            "example",
             text.empty() ? "" : "; ", d, printable(name), sizes[d].value);
       }
     }
@@ -251,6 +254,8 @@ class LayerMaker {
       return {};
     }
     parts.outputs = {own->name};
+    for (const std::string& input : parts.inputs) parts.input_shapes.push_back(p_.shape_of(input));
+    parts.output_shapes = {p_.shape_of(own->name)};
     std::vector<size_t> places;
     for (const std::string& input : parts.inputs)
       places.push_back(static_cast<size_t>(values_.at(input).output));

@@ -94,12 +94,25 @@ void check_sizes(const profile::Profile& profile, const model::Model& model,
     for (const model::ParameterSpec& weight : model.layer(id).parameters())
       weights = saturating_add(weights, saturating_mul(kBytes, product_of(weight.shape)));
     check("weights", cost.weight_bytes, weights);
-    if (profile.batch_size == 0) continue;
+    if (profile.batch_size == 0 || !profile.lengths.empty()) continue;
     const std::vector<model::Shape>& shapes = model.output_shapes(id);
     for (size_t o = 0; o < shapes.size() && o < cost.output_bytes.size(); ++o)
       check("outputs per sample", cost.output_bytes[o] / profile.batch_size,
             saturating_mul(bytes_of(float_type(profile.precision)), product_of(shapes[o])));
   }
+}
+
+/// A line that says so where the profile has sequences of other lengths than the run.
+std::string other_lengths_text(const profile::Profile& profile, const AutoPlanRequest& request) {
+  if (profile.lengths == request.lengths) return {};
+  const auto text = [](const std::vector<profile::LengthGroup>& lengths) {
+    return lengths.empty() ? std::string("the model's full length")
+                           : "lengths of " + profile::lengths_text(lengths);
+  };
+  return fmt::format(
+      "note: {} was measured with sequences of {}, and the run has {}: expect other times than "
+      "predicted\n",
+      request.profile_path, text(profile.lengths), text(request.lengths));
 }
 
 plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
@@ -120,6 +133,7 @@ model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t 
   model::ProfilerOptions options;
   options.batch_size = micro_batch_size(request, micro_batches);
   options.samples = request.profile_samples;
+  options.lengths = request.lengths;
   // A tenth of the training, whose micro-batches all workers share; every two samples take three
   // passes.
   constexpr int64_t kMicroBatchesPerSample = 15;
@@ -164,6 +178,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
   if (given) {
     request.listener.tell(other_graphs_text(profile, request.profile_path, request.device_graphs));
     check_sizes(profile, model, request.profile_path);
+    request.listener.tell(other_lengths_text(profile, request));
   }
   planner::PlanOptions options = options_of(model, request);
   plan::Plan plan = best_plan(profile, request, options);

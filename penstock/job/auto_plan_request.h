@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/job/listener.h"
@@ -50,6 +51,7 @@ struct AutoPlanRequest {
   bool global_norm = false;  ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;  ///< measured before; empty: measure now
   int profile_samples = 5;
+  std::vector<profile::LengthGroup> lengths = {};  ///< of the run's sequences; empty: the model's
   /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes
   /// less than about a tenth of the training.
   int64_t training_samples = 0;

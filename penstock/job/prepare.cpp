@@ -8,9 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "penstock/imported/import_model.h"
 #include "penstock/job/begin_run.h"
-#include "penstock/job/chosen_model.h"
+#include "penstock/job/run_data.h"
 #include "penstock/job/run_plan.h"
 #include "penstock/job/run_warnings.h"
 #include "penstock/job/thread_memory.h"
@@ -22,9 +21,8 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/data/data_digest.h"
-#include "penstock/train/data/data_formats.h"
+#include "penstock/train/data/lengths.h"
 #include "penstock/train/data/some_target.h"
-#include "penstock/train/data/token_folder.h"
 #include "penstock/train/refused_batch.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
@@ -55,35 +53,6 @@ int restarts_of(const Job* job) {
   return own ? own->restart : 0;
 }
 
-train::DataSplit data_for(const model::Model& model, const options::TrainRequest& request) {
-  const options::DataRequest& data = request.data;
-  const std::string name = data.name.value_or(options::kUsualData);
-  const train::DataFormatRow* const format = train::find_data_format(name);
-  if (!data.test_file.empty() && (format == nullptr || !format->is_own())) {
-    throw ConfigError(
-        fmt::format("--test-data is for training samples in a file, --data is {}", name));
-  }
-  try {
-    return train::load_data({.name = name,
-                             .folder = data.folder,
-                             .sample = train::samples_for(model, request.loss),
-                             .train_samples = data.train_samples.value_or(0),
-                             .test_samples = data.test_samples.value_or(0),
-                             .seed = request.run.seed,
-                             .test_file = data.test_file,
-                             .test_share = data.test_share,
-                             .ignore_index = request.loss.ignore_index,
-                             .skip_bad_samples = data.bad_samples == options::BadSamples::Skip,
-                             .class_order = data.class_order,
-                             .turns_images = data.turns_images,
-                             .bytes_are_tokens = data.bytes_are_tokens});
-  } catch (const ConfigError& error) {
-    if (data.name) throw;
-    throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
-                                  name, error.what()));
-  }
-}
-
 /// A GPU waits for its inputs sooner than it is kept waiting by the threads that gather them.
 int data_threads_of(const options::TrainRequest& request,
                     const std::vector<cluster::DeviceName>& devices, int usual) {
@@ -102,23 +71,6 @@ std::vector<std::pair<std::string, std::string>> comparable(const options::Train
     values.emplace_back(row.name, options::text_of(row, request));
   }
   return values;
-}
-
-/// A language model of the zoo knows as many tokens as the data's vocabulary has, unless the user
-/// has said how many.
-model::Model model_for_data(const options::TrainRequest& request) {
-  model::Model model = chosen_model(request.model);
-  const std::string name = request.data.name.value_or(options::kUsualData);
-  const train::DataFormatRow* const format = train::find_data_format(name);
-  const bool has_vocabulary =
-      format != nullptr && format->named == train::DataNamed::AsTokenFolder;
-  const bool takes_tokens = model.inputs().front().values > 0;
-  if (!has_vocabulary || !takes_tokens || request.model.classes > 0 ||
-      imported::is_program_file(request.model.name))
-    return model;
-  options::ModelRequest with_vocabulary = request.model;
-  with_vocabulary.classes = train::TokenFolder(name).vocabulary;
-  return chosen_model(with_vocabulary);
 }
 
 /// Of the whole training.
@@ -165,7 +117,8 @@ class Preparation {
   /// The model and the data; when a rank has neither, all throw.
   void load(const options::TrainRequest& request, Job* job) {
     const auto make = [&]() -> std::string {
-      model::Model model = model_for_data(request);
+      model::Model model =
+          model_for_data(request.model, request.data.name.value_or(options::kUsualData));
       options::TrainRequest completed = request;
       completed.loss = model::loss_for(model, request.loss);
       train::DataSplit data = data_for(model, completed);
@@ -253,6 +206,28 @@ class Preparation {
     return train::schedule_steps(run_->train, saved, run_steps);
   }
 
+  /// Of the first epoch. Tells where most places hold padding, which the user may spare.
+  std::vector<profile::LengthGroup> lengths() const {
+    const train::TrainOptions& train = run_->train;
+    const train::Dataset& data = *run_->data.train;
+    if (train.lengths != train::Lengths::Whole) {
+      return lengths_for(run_->model, data,
+                         {.seed = train.seed,
+                          .shuffle = train.shuffle,
+                          .lengths = train.lengths,
+                          .mini_batch_size = std::max<int64_t>(train.mini_batch_size, 1)});
+    }
+    constexpr double kMostlyPadding = 0.7;
+    const double filled = train::filled_share(data);
+    if (filled < kMostlyPadding && train::why_not_shorter(run_->model, data).empty()) {
+      listener_.tell(
+          fmt::format("note: {:.0f} % of the samples' places hold padding; --lengths bucketed pads "
+                      "less\n",
+                      100 * (1 - filled)));
+    }
+    return {};
+  }
+
   void set_plan() {
     train::TrainOptions& train = run_->train;
     options::TrainRequest& request = run_->request;
@@ -262,6 +237,7 @@ class Preparation {
         .job = run_->job,
         .devices = options_.devices,
         .training_samples = saturating_mul(run_->data.train->size(), train.epochs),
+        .lengths = lengths(),
         .stop = options_.stop,
         .listener = listener_};
     RunPlan found = run_->is_finished && request.plan.file.empty() && run_->job == nullptr

@@ -205,6 +205,7 @@ plan::Plan RunPlanner::plan_made_now() const {
   AutoPlanRequest made = auto_plan_request(request, model);
   made.micro_batches = capped_micro_batches(made.micro_batches, made.mini_batch_size, listener);
   made.training_samples = training_samples;
+  made.lengths = lengths;
   made.device = device_to_profile(devices);
   made.stop = job == nullptr ? stop : nullptr;  // ranks stop together, later
   made.listener = listener;

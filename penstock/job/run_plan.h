@@ -45,7 +45,8 @@ struct RunPlanner {
   const model::Model& model;
   Job* job = nullptr;  ///< null: this process alone
   const std::vector<cluster::DeviceName>& devices;
-  int64_t training_samples = 0;  ///< over all epochs
+  int64_t training_samples = 0;                    ///< over all epochs
+  std::vector<profile::LengthGroup> lengths = {};  ///< AutoPlanRequest::lengths
   const std::atomic<bool>* stop = nullptr;
   const Listener& listener;
 

@@ -94,6 +94,19 @@ Model::Model(std::string name, graph::ModelGraph graph,
   }
 }
 
+Model Model::for_inputs(const std::vector<Shape>& shapes) const {
+  Model resized(name_, graph_, layers_, shapes);
+  resized.extra_state_ = extra_state_;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    resized.inputs_[i] = inputs_[i];
+    resized.inputs_[i].shape = shapes[i];
+  }
+  resized.auxiliary_weights_ = auxiliary_weights_;
+  resized.returns_loss_ = returns_loss_;
+  resized.takes_channels_last_ = takes_channels_last_;
+  return resized;
+}
+
 int64_t Model::own_parameters(LayerId id) const {
   const graph::LayerNode& node = graph_.layer(id);
   const std::vector<ParameterSpec> specs = layer(id).parameters();

@@ -30,6 +30,10 @@ class Model {
   Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_ptr<const Layer>> layers,
         std::vector<Shape> input_shapes);
 
+  /// The same model for inputs of other sizes, such as shorter sequences: the same layers, weights
+  /// and names. Throws ConfigError naming the layer that does not take them.
+  Model for_inputs(const std::vector<Shape>& shapes) const;
+
   /// What else belongs into a state dict, so that another program finds all that it expects there.
   void set_extra_state(std::vector<ExtraTensor> extra) { extra_state_ = std::move(extra); }
   const std::vector<ExtraTensor>& extra_state() const { return extra_state_; }

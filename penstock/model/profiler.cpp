@@ -17,6 +17,7 @@
 #include "penstock/model/profiling/summary.h"
 #include "penstock/model/profiling/thread_count.h"
 #include "penstock/model/shapes.h"
+#include "penstock/profile/over_lengths.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -263,9 +264,10 @@ std::vector<int64_t> bytes_to_measure(const Model& model, const ProfilerOptions&
   return bytes;
 }
 
-profile::Share measure_share(const Model& model, const ProfilerOptions& options,
+namespace {
+
+profile::Share measure_sizes(const Model& model, const ProfilerOptions& options,
                              const std::optional<ProfiledLoss>& loss) {
-  check_options(model, options);
   // libtorch gives the count that was set last to every later thread; restore the old value.
   const detail::ThreadCount unchanged(at::get_num_threads());
   if (!options.device.empty() && at::Device(options.device).is_cuda()) {
@@ -284,6 +286,40 @@ profile::Share measure_share(const Model& model, const ProfilerOptions& options,
       classes, [&](const detail::LayerClass& one) { return measurement.differs(one); });
   if (different > 0) measurement.run(classes, options, loss);
   return measurement.share(options);
+}
+
+/// Of one of `parts` measurements that share the time of `options`; it is number `part`.
+ProfilerOptions part_of(const ProfilerOptions& options, int part, int parts) {
+  ProfilerOptions own = options;
+  own.lengths.clear();
+  own.least_time = options.least_time / parts;
+  own.longest = options.longest / parts;
+  own.most_time = options.most_time * 2 / (parts + 1);
+  if (options.progress) {
+    own.progress = [&options, part, parts](int done, int total) {
+      options.progress(part * total + done, parts * total);
+    };
+  }
+  return own;
+}
+
+}  // namespace
+
+profile::Share measure_share(const Model& model, const ProfilerOptions& options,
+                             const std::optional<ProfiledLoss>& loss) {
+  check_options(model, options);
+  if (options.lengths.empty()) return measure_sizes(model, options, loss);
+  profile::validate(options.lengths);
+  std::vector<profile::Profile> profiles;
+  profile::Share share;
+  for (const profile::LengthGroup& group : options.lengths) {
+    const auto part = static_cast<int>(profiles.size());
+    share = measure_sizes(model.for_inputs(group.input_shapes),
+                          part_of(options, part, static_cast<int>(options.lengths.size())), loss);
+    profiles.push_back(std::move(share.profile));
+  }
+  share.profile = profile::over_lengths(profiles, options.lengths);
+  return share;
 }
 
 profile::Profile measure_profile(const Model& model, const ProfilerOptions& options,

@@ -9,9 +9,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/profile/lengths.h"
 #include "penstock/profile/share.h"
 #include "penstock/util/numbers/precision.h"
 
@@ -60,6 +62,9 @@ struct ProfilerOptions {
   /// all layers can be recorded.
   bool device_graphs = false;
   Repeats repeats = Repeats::Auto;
+  /// Measures each of these lengths of sequences, and returns the profile over them
+  /// (profile::over_lengths()); empty: the model's own sizes.
+  std::vector<profile::LengthGroup> lengths = {};
   /// The layers that are measured; nothing: all. No others get weights, except small ones that make
   /// whole numbers or masks which these layers read.
   std::optional<profile::LayerRange> layers = {};

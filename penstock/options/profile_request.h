@@ -26,6 +26,7 @@ struct MeasureRequest {
   std::optional<int64_t> samples;  ///< timed passes; nothing: until their mean is known
   int warmup = 2;
   model::Repeats repeats = model::Repeats::Auto;
+  std::string lengths_of;                 ///< a data set whose lengths are measured; empty: none
   std::string layers;                     ///< profile::parse_layers(); empty: all
   int threads = 1;                        ///< per worker
   std::optional<int64_t> concurrency;     ///< nothing: usual_concurrency()

@@ -104,6 +104,11 @@ std::vector<ProfileRow> measuring_rows() {
            "--measure", measured_repeats,
            "Of layers that do the same work: once (one of them, and another one as a check), all, "
            "or auto, which is once for large models")),
+       without("--task",
+               measured(row<&OfProfile::run, &Measure::lengths_of>(
+                   "--lengths-of",
+                   "Measure the lengths that mini-batches of this data have with train --lengths "
+                   "bucketed, of --batch-size samples: a folder of penstock data"))),
        measured(row<&OfProfile::run, &Measure::layers>(
            "--layers",
            "Measure only these layers: FIRST..LAST, names or numbers from 0. The file is for "

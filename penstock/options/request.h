@@ -18,6 +18,7 @@
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
 #include "penstock/train/data/class_order.h"
+#include "penstock/train/data/length_choice.h"
 #include "penstock/train/learning_rate.h"
 #include "penstock/train/train_options.h"
 #include "penstock/util/numbers/precision.h"
@@ -53,6 +54,7 @@ struct DataRequest {
   bool bytes_are_tokens = false;
   std::optional<int64_t> threads;  ///< that make inputs ahead of their use; nothing: chosen
   bool shuffle = true;
+  train::Lengths lengths = train::Lengths::Whole;  ///< of sequences
   bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
   bool evaluate = true;
   std::optional<int64_t> eval_every;    ///< steps; nothing: after each epoch alone

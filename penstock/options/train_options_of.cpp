@@ -24,6 +24,7 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.staleness = run.staleness;
   options.deadline = std::chrono::seconds(run.deadline_s);
   options.shuffle = request.data.shuffle;
+  options.lengths = request.data.lengths;
   options.drop_last = request.data.drop_last;
   options.evaluate = request.data.evaluate;
   options.eval_every = request.data.eval_every.value_or(0);

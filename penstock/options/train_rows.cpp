@@ -1,6 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "penstock/options/sections.h"
 #include "penstock/train/data/data_formats.h"
@@ -22,17 +25,20 @@ Named bad_samples(DataRequest& data) {
           [&data] { return data.bad_samples == BadSamples::Skip ? "skip" : "fatal"; }};
 }
 
-Named class_order(DataRequest& data) {
+/// A member of an enumeration whose values have these names, in their order.
+template <class Value, size_t count>
+Named one_of(Value& value, const std::array<std::string_view, count>& names) {
   return named(
-      data.class_order,
-      [](const std::string& name) {
-        const auto* const found =
-            std::find(train::kClassOrders.begin(), train::kClassOrders.end(), name);
-        if (found == train::kClassOrders.end())
-          throw ConfigError(fmt::format("expected text or numbers, found '{}'", name));
-        return static_cast<train::ClassOrder>(found - train::kClassOrders.begin());
+      value,
+      [&names](const std::string& name) {
+        const auto found = std::find(names.begin(), names.end(), name);
+        if (found == names.end()) {
+          throw ConfigError(
+              fmt::format("expected one of {}, found '{}'", fmt::join(names, ", "), name));
+        }
+        return static_cast<Value>(found - names.begin());
       },
-      [](train::ClassOrder order) { return train::kClassOrders[static_cast<size_t>(order)]; });
+      [&names](Value chosen) { return names[static_cast<size_t>(chosen)]; });
 }
 
 Named fabric(RunRequest& run) {
@@ -81,7 +87,7 @@ std::vector<Row> data_rows() {
                 "not exist, and with images that cannot be decoded: fatal or skip"},
        {.name = "--class-order",
         .changes = Changes::Learning,
-        .slot = [](R& r) -> Slot { return class_order(r.data); },
+        .slot = [](R& r) -> Slot { return one_of(r.data.class_order, train::kClassOrders); },
         .help = "How folders of classes are numbered: text (1, 10, 2), as torchvision does, or "
                 "numbers (1, 2, 10), as timm does"},
        {.name = "--turn-images",
@@ -115,6 +121,12 @@ std::vector<Row> data_rows() {
         .changes = Changes::Learning,
         .slot = off<&R::data, &DataRequest::shuffle>,
         .help = "Keep the order of the data set"},
+       {.name = "--lengths",
+        .changes = Changes::Both,
+        .slot = [](R& r) -> Slot { return one_of(r.data.lengths, train::kLengths); },
+        .help = "What sequences are padded to: whole (the model's inputs), batch (the longest of "
+                "their mini-batch) or bucketed (likewise, and sentences of like length share a "
+                "mini-batch)"},
        {.name = "--drop-last",
         .keyword = "drop_last",
         .changes = Changes::Learning,

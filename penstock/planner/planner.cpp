@@ -421,7 +421,14 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
                                       return reprice(plan, profile, cluster, options.cost_model,
                                                      options.global_norm);
                                     }});
-  if (result.plan) add_published_baseline(profile, cluster, options, *result.plan);
+  if (!result.plan) return result;
+  add_published_baseline(profile, cluster, options, *result.plan);
+  if (!profile.lengths.empty()) {
+    result.plan->explanation.notes.push_back(fmt::format(
+        "Lengths: micro-batches have sequences of {}. Times are means over these; memory is that "
+        "of the longest.",
+        profile::lengths_text(profile.lengths)));
+  }
   return result;
 }
 

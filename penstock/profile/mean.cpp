@@ -14,7 +14,7 @@ namespace {
 
 bool are_alike(const Profile& a, const Profile& b) {
   if (!(a.graph == b.graph) || a.batch_size != b.batch_size || a.precision != b.precision ||
-      a.costs.size() != b.costs.size())
+      !(a.lengths == b.lengths) || a.costs.size() != b.costs.size())
     return false;
   return std::equal(a.costs.begin(), a.costs.end(), b.costs.begin(),
                     [](const LayerCost& x, const LayerCost& y) {

@@ -132,6 +132,7 @@ void validate(const Profile& profile) {
     if (value < 0)
       throw ConfigError(fmt::format("profile: expected {} of at least 0, found {}", key, value));
   };
+  validate(profile.lengths);
   refuse_negative("batch_size", profile.batch_size);
   refuse_negative("samples", profile.samples);
   refuse_negative("copy_bandwidth_bytes_per_s", profile.copy_bandwidth_bytes_per_s);

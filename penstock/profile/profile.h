@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
+#include "penstock/profile/lengths.h"
 #include "penstock/profile/saved_values.h"
 #include "penstock/util/numbers/precision.h"
 
@@ -94,6 +95,9 @@ struct Profile {
   /// From one thread's giving a tensor away until another that waits for it goes on; 0 when not
   /// measured.
   int64_t hand_over_ns = 0;
+  /// The lengths that were measured: times and sizes of outputs are means over them, memory is that
+  /// of the longest. Empty: every sample has the sizes of the model's inputs.
+  std::vector<LengthGroup> lengths = {};
   graph::ModelGraph graph;
   std::vector<LayerCost> costs;  ///< one per layer of `graph`, in its order
 

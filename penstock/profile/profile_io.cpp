@@ -227,6 +227,27 @@ PassTimes read_pass(const JsonReader& reader) {
           .stretches = static_cast<int>(reader.integer_or("stretches", 0, 0, INT_MAX))};
 }
 
+Json write_lengths(const std::vector<LengthGroup>& lengths) {
+  Json list = Json::array();
+  for (const LengthGroup& group : lengths)
+    list.push_back({{"share", group.share}, {"input_shapes", group.input_shapes}});
+  return list;
+}
+
+std::vector<LengthGroup> read_lengths(const JsonReader& reader) {
+  std::vector<LengthGroup> lengths;
+  for (const JsonReader& element : reader.elements()) {
+    LengthGroup group{.share = element.at("share").number(), .input_shapes = {}};
+    for (const JsonReader& shape : element.at("input_shapes").elements(kMaxInputs)) {
+      group.input_shapes.emplace_back();
+      for (const JsonReader& size : shape.elements())
+        group.input_shapes.back().push_back(size.integer(1));
+    }
+    lengths.push_back(std::move(group));
+  }
+  return lengths;
+}
+
 /// JSON documents start with a brace; graph.txt starts with a node's id.
 bool looks_like_json(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
@@ -258,6 +279,7 @@ Json detail::document_of(const Profile& profile) {
   }
   if (profile.hand_over_ns > 0) document["hand_over_ns"] = profile.hand_over_ns;
   if (profile.device_graphs) document["device_graphs"] = true;
+  if (!profile.lengths.empty()) document["lengths"] = write_lengths(profile.lengths);
   return document;
 }
 
@@ -287,6 +309,7 @@ Profile detail::profile_in(const JsonReader& root, std::string_view place) {
   profile.hand_over_ns = root.integer_or("hand_over_ns", 0, 0);
   if (const auto graphs = root.find("device_graphs")) profile.device_graphs = graphs->boolean();
   if (const auto pass = root.find("pass")) profile.pass = read_pass(*pass);
+  if (const auto lengths = root.find("lengths")) profile.lengths = read_lengths(*lengths);
   try {
     profile.precision = parse_precision(root.text_or("precision", "float32"));
     read_layers(root, profile);

@@ -56,6 +56,8 @@ void require_alike(const Share& one, const Share& other, const std::string& one_
   }
   if (a.batch_size != b.batch_size)
     refuse("micro-batches", fmt::format("{} samples", a.batch_size), fmt::to_string(b.batch_size));
+  if (!(a.lengths == b.lengths))
+    refuse("lengths", lengths_text(a.lengths), lengths_text(b.lengths));
   if (a.precision != b.precision)
     refuse("precisions", std::string(to_string(a.precision)), std::string(to_string(b.precision)));
   if (a.source != b.source) refuse("sources", printable(a.source), printable(b.source));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "penstock/model/device/staging.h"
 #include "penstock/model/layer.h"
@@ -25,6 +26,9 @@ class BatchSource {
   /// As the loss takes them; undefined where it reads none.
   virtual at::Tensor targets(MicroBatchId micro_batch) const = 0;
   virtual int64_t samples(MicroBatchId micro_batch) const = 0;
+  /// Shapes of one sample of each input, where sequences are shorter than the model's inputs, or
+  /// longer; every rank gives the same. Default: none, the model's own.
+  virtual std::vector<model::Shape> input_shapes(MicroBatchId) const { return {}; }
   virtual int64_t mini_batch_samples(MiniBatchId mini_batch) const = 0;
   /// Targets that count, as model::MiniBatchSize. Default: one per sample.
   virtual int64_t mini_batch_targets(MiniBatchId mini_batch) const {

@@ -12,16 +12,19 @@ namespace penstock::runtime {
 
 namespace {
 
-std::vector<TensorLayout> layout_of(const Stages& stages, const Message& message, int64_t samples) {
+std::vector<TensorLayout> layout_of(const Stages& stages, const Message& message,
+                                    const BatchSource& source) {
+  const model::Model& model = stages.sized.of(source.input_shapes(message.micro_batch));
   // Gradients go back along the values that the sender has read.
   const StageModule& reader =
       *stages.modules[(message.backward ? message.from : message.to).index()];
   std::vector<TensorLayout> layout;
   for (const size_t i : reader.inputs_from(message.backward ? message.to : message.from)) {
     const graph::ValueRef value = reader.inputs()[i];
-    TensorLayout tensor{.sizes = {samples}, .type = reader.activations()};
+    TensorLayout tensor{.sizes = {source.samples(message.micro_batch)},
+                        .type = reader.activations()};
     const model::Shape& shape =
-        stages.model.output_shapes(value.layer).at(static_cast<size_t>(value.output));
+        model.output_shapes(value.layer).at(static_cast<size_t>(value.output));
     tensor.sizes.insert(tensor.sizes.end(), shape.begin(), shape.end());
     layout.insert(layout.end(), message.backward ? reader.parts_sent(i).size() : 1, tensor);
   }
@@ -139,7 +142,7 @@ Run make_run(const Stages& stages, Handover& handover, const RunRequest& request
   const bool training = trains(request.schedule);
   const bool has_gpu = stages.has_gpu();
   const MessageLayout layout = [&stages, &source = request.source](const Message& message) {
-    return layout_of(stages, message, source.samples(message.micro_batch));
+    return layout_of(stages, message, source);
   };
   Run run{.pipeline = options,
           .request = request,

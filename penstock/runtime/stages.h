@@ -9,6 +9,7 @@
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/model/precision.h"
+#include "penstock/model/sized_models.h"
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/runtime/pipeline_options.h"
@@ -45,6 +46,7 @@ struct Stages {
   bool sums_on_gpus(size_t stage) const;
 
   const model::Model& model;
+  const model::SizedModels sized{model};  ///< for micro-batches of other lengths
   const model::Optimizer& optimizer;
   const PipelineOptions options;
   const std::vector<StageId> stage_of_layer;

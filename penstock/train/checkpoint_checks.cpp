@@ -37,6 +37,13 @@ void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions
         "order",
         *checkpoint.shuffle ? "with" : "without", options.shuffle ? "with it" : "without"));
   }
+  const std::string_view lengths = kLengths[static_cast<size_t>(options.lengths)];
+  if (checkpoint.lengths != lengths) {
+    throw ConfigError(
+        fmt::format("the checkpoint lies inside an epoch with lengths {}, this run has {}: resume "
+                    "with the same lengths",
+                    printable(checkpoint.lengths), lengths));
+  }
 }
 
 void check_same_classes(const CheckpointPosition& checkpoint,

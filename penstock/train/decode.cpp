@@ -9,6 +9,7 @@
 
 #include "penstock/train/beams.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/data/lengths.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/process/mutex.h"
 
@@ -25,8 +26,13 @@ struct Row {
 /// The beginnings that have not ended. A micro-batch's targets are the numbers of its rows.
 class OpenRows : public runtime::BatchSource {
  public:
-  OpenRows(const Dataset& data, const std::vector<Beam>& beams, int64_t batch)
-      : data_(data), beams_(beams), rows_(rows_of(beams)), cut_(cut_of(std::ssize(rows_), batch)) {}
+  /// `places`: of the target; 0: the model's own, also of the source.
+  OpenRows(const Dataset& data, const std::vector<Beam>& beams, int64_t batch, int64_t places)
+      : data_(data),
+        beams_(beams),
+        rows_(rows_of(beams)),
+        cut_(cut_of(std::ssize(rows_), batch)),
+        places_(places) {}
 
   const std::vector<Row>& rows() const { return rows_; }
   int64_t num_micro_batches() const { return cut_.num_micro_batches(); }
@@ -40,7 +46,21 @@ class OpenRows : public runtime::BatchSource {
       samples.push_back(row.sample);
       so_far.push_back(beams_[static_cast<size_t>(row.sample)].open()[row.place].tokens);
     }
-    return data_.inputs_with_targets(samples, so_far);
+    model::Tensors inputs = data_.inputs_with_targets(samples, so_far);
+    if (places_ == 0) return inputs;
+    const std::vector<model::Shape> sizes = data_.filled_with(samples, places_);
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = cut_to(inputs[i], sizes[i]);
+    return inputs;
+  }
+  std::vector<model::Shape> input_shapes(MicroBatchId b) const override {
+    if (places_ == 0) return {};
+    const BatchCut::Range range = cut_.range(b);
+    std::vector<int64_t> samples;
+    for (int64_t r = range.begin; r < range.end; ++r)
+      samples.push_back(rows_[static_cast<size_t>(r)].sample);
+    std::vector<model::Shape> sizes = data_.filled_with(samples, places_);
+    sizes.pop_back();
+    return sizes;
   }
   at::Tensor targets(MicroBatchId b) const override {
     const BatchCut::Range range = cut_.range(b);
@@ -67,6 +87,7 @@ class OpenRows : public runtime::BatchSource {
   const std::vector<Beam>& beams_;
   std::vector<Row> rows_;
   BatchCut cut_;
+  int64_t places_;
 };
 
 /// The likeliest next tokens of rows, as workers find them.
@@ -136,7 +157,7 @@ std::optional<std::vector<Tokens>> decode(runtime::Pipeline& pipeline, const pla
   std::vector<Beam> beams(static_cast<size_t>(data.size()),
                           Beam(options.beam, options.length_penalty));
   for (int64_t place = 0; place < options.most_tokens; ++place) {
-    const OpenRows batches(data, beams, options.batch);
+    const OpenRows batches(data, beams, options.batch, options.shortens ? place + 1 : 0);
     const std::vector<Row>& rows = batches.rows();
     if (rows.empty()) break;
     const schedule::Schedule schedule =

@@ -24,6 +24,9 @@ struct DecodeOptions {
   /// 2016, equation 14, without its coverage penalty).
   double length_penalty = 0.6;
   int64_t batch = 32;  ///< beginnings per micro-batch
+  /// The source ends with the longest of its micro-batch, the target where the next token comes:
+  /// for models that take shorter sequences.
+  bool shortens = false;
   runtime::Ranks ranks = {};
   /// For a schedule: what the run needs beside its loss.
   std::function<runtime::RunOptions(const schedule::Schedule&)> run_options = {};

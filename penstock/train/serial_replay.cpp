@@ -259,8 +259,13 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
       std::min(data_.train->size(), saturating_mul(left, options_.mini_batch_size));
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
   const std::vector<int64_t> order =
-      epoch_order(data_.train->size(), options_.seed, epoch, options_.shuffle);
-  const EpochBatches batches(*data_.train, order, 0, cut, derive_seed(options_.seed, epoch));
+      training_order(*data_.train, {.seed = options_.seed,
+                                    .epoch = epoch,
+                                    .shuffle = options_.shuffle,
+                                    .lengths = options_.lengths,
+                                    .mini_batch_size = options_.mini_batch_size});
+  const EpochBatches batches(*data_.train, order, 0, cut, derive_seed(options_.seed, epoch),
+                             options_.lengths);
   const auto table =
       versions_of(training_schedule(options_.plan, schedule::chain_links(last_stage_.value + 1),
                                     samples, options_.mini_batch_size, wants_norm(options_)));

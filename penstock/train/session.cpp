@@ -128,7 +128,22 @@ void Session::check(const Dataset& data, int64_t batch_size) const {
   options.mini_batch_size = batch_size;
   // Only its samples' shapes are looked at.
   const std::shared_ptr<const Dataset> borrowed(std::shared_ptr<void>(), &data);
-  check_trainable(model_, {borrowed, borrowed}, options);
+  std::vector<model::Shape> shapes;
+  for (const model::InputSpec& input : data.sample().inputs) shapes.push_back(input.shape);
+  check_trainable(sized_.of(shapes), {borrowed, borrowed}, options);
+}
+
+SampleSpec Session::sample_of(const model::Tensors& inputs) const {
+  std::vector<model::Shape> shapes = model_.input_shapes();
+  for (size_t i = 0; i < std::min(inputs.size(), shapes.size()); ++i) {
+    const at::IntArrayRef sizes = inputs[i].sizes();
+    if (sizes.size() == shapes[i].size() + 1) shapes[i].assign(sizes.begin() + 1, sizes.end());
+  }
+  try {
+    return samples_for(sized_.of(shapes), options_.loss);
+  } catch (const ConfigError&) {  // images whose channels are last, and what does not fit at all
+    return sample_;
+  }
 }
 
 void Session::check_step(int64_t samples) const {
@@ -153,7 +168,7 @@ std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int6
   const BatchCut cut(samples, batch_size, options_.plan.micro_batches);
   if (const auto refused = refused_batch(model_, cut))
     throw ConfigError(explain(*refused, "drop_last"));
-  const EpochBatches batches(data, order, 0, cut, seed);
+  const EpochBatches batches(data, order, 0, cut, seed, Lengths::Batch);
   const bool has_norm = wants_norm(options_) || pipeline_.needs_norm();
   const schedule::Schedule schedule =
       training_schedule(options_.plan, pipeline_.links(), samples, batch_size, has_norm);
@@ -212,7 +227,8 @@ StepResult Session::step(const Batch& batch, std::optional<double> rate) {
           fmt::format("expected {} input(s), found {}: the model and its loss take {}",
                       sample_.inputs.size(), batch.inputs.size(), describe(sample_)));
     }
-    data.emplace("the batch", sample_, batch.inputs, batch.targets, options_.loss.ignore_index);
+    data.emplace("the batch", sample_of(batch.inputs), batch.inputs, batch.targets,
+                 options_.loss.ignore_index);
     // Once they have changed the weights it is too late.
     const auto bad = data->bad_samples(1);
     if (!bad.empty()) throw ConfigError(bad.front().reason);
@@ -291,7 +307,7 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
   runtime::RunOptions options = run_options();
   options.credits = check_schedule(schedule);
   const std::vector<int64_t> order = epoch_order(data.size(), 0, 0, /*shuffle=*/false);
-  const EpochBatches batches(data, order, 0, cut, options_.seed);
+  const EpochBatches batches(data, order, 0, cut, options_.seed, Lengths::Batch);
   const runtime::RunResult run = pipeline_.run(schedule, batches, options);
   StepResult sum;
   LossMean loss;

@@ -20,6 +20,7 @@
 
 #include "penstock/model/model.h"
 #include "penstock/model/parameter_optimizers.h"
+#include "penstock/model/sized_models.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/train/data/dataset.h"
@@ -106,6 +107,9 @@ class Session {
   /// Whether StepResult::correct means something.
   bool counts_correct() const { return counts_correct_; }
   const SampleSpec& sample() const { return sample_; }
+  /// sample() with the sizes of these inputs [samples, ...], where they are others and the model
+  /// takes them: longer or shorter sequences.
+  SampleSpec sample_of(const model::Tensors& inputs) const;
 
  private:
   class Busy;
@@ -125,6 +129,7 @@ class Session {
   void require_whole_steps() const;
 
   const model::Model& model_;
+  const model::SizedModels sized_{model_};
   TrainOptions options_;
   SampleSpec sample_;
   bool counts_correct_;

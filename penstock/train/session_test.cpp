@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "penstock/runtime/testing_trap.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/test_training.h"

@@ -16,6 +16,7 @@
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/plan.h"
+#include "penstock/train/data/length_choice.h"
 #include "penstock/train/learning_rate.h"
 #include "penstock/train/metric.h"
 
@@ -64,7 +65,8 @@ struct TrainOptions {
   bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};
   bool shuffle = true;
-  bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
+  Lengths lengths = Lengths::Whole;  ///< of sequences
+  bool drop_last = false;            ///< an epoch ends before a mini-batch that would not be full
   bool evaluate = true;
   /// Also after every so many steps, for which the pipeline is emptied; 0: only after an epoch.
   int64_t eval_every = 0;

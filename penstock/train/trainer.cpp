@@ -218,6 +218,7 @@ void Run::save() {
        .mini_batch_size = options_.mini_batch_size,
        .train_samples = data_.train->size(),
        .shuffle = options_.shuffle,
+       .lengths = std::string(kLengths[static_cast<size_t>(options_.lengths)]),
        .optimizer = std::string(to_string(options_.optimizer.kind)),
        .plan_request = options_.plan_request,
        .settings = options_.settings,
@@ -298,7 +299,11 @@ void Run::finish_result() {
 
 void Run::run_epoch() {
   const std::vector<int64_t> order =
-      epoch_order(data_.train->size(), seed_, epoch_, options_.shuffle);
+      training_order(*data_.train, {.seed = seed_,
+                                    .epoch = epoch_,
+                                    .shuffle = options_.shuffle,
+                                    .lengths = options_.lengths,
+                                    .mini_batch_size = options_.mini_batch_size});
   EpochSummary summary;
   summary.epoch = epoch_;
   const size_t steps_before = result_.losses.size();
@@ -383,7 +388,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   runtime::RunOptions run_options = run_options_of(schedule);
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
-  const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
+  const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_),
+                             options_.lengths);
   const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.train, batches, schedule);
   SegmentProgress progress(
       options_,
@@ -513,7 +519,7 @@ std::optional<Evaluation> Run::evaluated() {
   const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
   runtime::RunOptions run_options = run_options_of(schedule);
   run_options.max_timeline_events = 0;
-  const EpochBatches batches(*data_.test, order, 0, cut, seed_);
+  const EpochBatches batches(*data_.test, order, 0, cut, seed_, options_.lengths);
   const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.test, batches, schedule);
   const runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
   LossMean loss;
@@ -551,6 +557,7 @@ std::optional<double> Run::bleu(int64_t batch) {
        .beam = options_.beam,
        .length_penalty = options_.length_penalty,
        .batch = batch,
+       .shortens = options_.lengths != Lengths::Whole,
        .ranks = ranks(),
        .run_options = [this](const Schedule& schedule) { return run_options_of(schedule); }});
   if (!written) return std::nullopt;

@@ -353,7 +353,21 @@ def _batched(example: Example) -> Example:
     return tuple(twice(value) for value in example)
 
 
-def exported(module: torch.nn.Module, example: Example) -> torch.export.ExportedProgram:
+def _length_of(values: Iterable[Any]) -> int:
+    """The second size of the first input of whole numbers, or of the first that has one."""
+    sized = [one for one in values if isinstance(one, torch.Tensor) and one.dim() > 1]
+    tokens = [one for one in sized if not one.is_floating_point()]
+    if not sized:
+        raise ValueError("any_length: no input has a second dimension, which would be the length")
+    length = (tokens or sized)[0].shape[1]
+    if length < 2:
+        raise ValueError(f"any_length: expected sequences of at least 2 places, found {length}")
+    return length
+
+
+def exported(
+    module: torch.nn.Module, example: Example, any_length: bool = False
+) -> torch.export.ExportedProgram:
     """The module's program in training mode, for batches of any size. Raises what `export` does."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"expected a module (an object of torch.nn.Module), found {module!r:.80}")
@@ -378,9 +392,14 @@ def exported(module: torch.nn.Module, example: Example) -> torch.export.Exported
     for name, value in keywords.items():
         _refuse_what_is_no_tensor(f"'{name}'", value)
     batch = torch.export.Dim("batch", min=1)
+    places = torch.export.Dim("length", min=2)
+    length = _length_of([*arguments, *keywords.values()]) if any_length else 0
 
     def dynamic(value: Any) -> Any:
-        return {0: batch} if isinstance(value, torch.Tensor) and value.dim() > 0 else None
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            return None
+        is_sequence = any_length and value.dim() > 1 and value.shape[1] == length
+        return {0: batch, 1: places} if is_sequence else {0: batch}
 
     shapes: Any
     if keywords:
@@ -417,17 +436,22 @@ def exported(module: torch.nn.Module, example: Example) -> torch.export.Exported
     return program
 
 
-def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
+def export(
+    module: torch.nn.Module, example: Example, path: PathLike, *, any_length: bool = False
+) -> Path:
     """Writes a module as a file (.pt2) that `penstock.Trainer` and the command `penstock` train.
 
     The module is exported in training mode; if it is in training mode, parts of it that are not
     (a frozen batch norm) stay as they are. Its modes are as before afterwards. The first dimension
-    of every tensor in the example is the batch, of any size; the others are fixed.
+    of every tensor in the example is the batch, of any size; the others are fixed, but for
+    ``any_length``.
 
     :param module: takes tensors and returns logits, another output, or its own loss (first)
     :param example: a batch: one tensor, several in their order, or by name (for modules of Hugging
         Face; with ``labels`` these return their loss)
     :param path: of the file, which ends in .pt2
+    :param any_length: the second dimension of inputs is the length of sequences, of any size from 2
+        on: that of the first input of whole numbers, and of all that have the same size there
     :returns: the path
     :raises ValueError: gradients that the program would not have (hooks, a backward pass of its
         own, inference mode), a tensor that the module changes and that is no buffer; what
@@ -442,5 +466,5 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
     path = Path(path)
     if path.suffix != ".pt2":
         raise ValueError(f"the file's name must end in .pt2, found '{path.name}'")
-    torch.export.save(exported(module, example), path)
+    torch.export.save(exported(module, example, any_length), path)
     return path

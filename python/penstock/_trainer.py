@@ -142,6 +142,8 @@ class Trainer:
         or checkpoints that number other classes are refused
     :param drop_last: an epoch of `fit` with tensors ends before a step that would not have all of
         its samples
+    :param any_length: batches may have sequences of other lengths than the example, as for
+        `penstock.export`. Plans are made for the example's length
     :param progress: show a bar on standard error; None: where that is a terminal
     :raises PenstockError: a model that cannot be trained here (every operator and line of Python),
         options that do not fit
@@ -191,6 +193,7 @@ class Trainer:
         ignore_index: int | None = None,
         drop_last: bool = False,
         classes: Sequence[str] | None = None,
+        any_length: bool = False,
         progress: bool | None = None,
     ) -> None:
         self._classes = Classes()
@@ -249,7 +252,10 @@ class Trainer:
             self._folder = _Folder()
             self._names = list(module.state_dict())
             name = type(module).__name__
-            model = self._export(module, example, Path(self._folder.name) / f"{name.lower()}.pt2")
+            path = Path(self._folder.name) / f"{name.lower()}.pt2"
+            model = self._export(module, example, path, bool(any_length))
+        elif any_length:
+            raise ValueError("any_length: the file of a program says which sizes are dynamic")
         elif self._job is not None:
             self._job.check_same_file("model", os.fspath(model))
         self._model = _imported(os.fspath(model), module)
@@ -649,15 +655,17 @@ class Trainer:
                 f"and {error}; drop_last=True of the DataLoader leaves it out"
             ) from None
 
-    def _export(self, module: torch.nn.Module, example: Example, path: Path) -> PathLike:
+    def _export(
+        self, module: torch.nn.Module, example: Example, path: Path, any_length: bool
+    ) -> PathLike:
         """Of a job, rank 0's module: the weights of the others are others."""
         if self._job is None:
-            return export(module, example, path)
+            return export(module, example, path, any_length=any_length)
         if self._job.rank != 0:
             self._job.share_file(str(path), "")
             return path
         try:
-            export(module, example, path)
+            export(module, example, path, any_length=any_length)
         except Exception as error:
             with contextlib.suppress(_core.PenstockError):
                 self._job.share_file(str(path), str(error) or type(error).__name__)
@@ -754,22 +762,18 @@ class Trainer:
                 f"a batch has {len(wrong[0])} input(s), expected {len(self._inputs)}: the model "
                 f"and its loss take {self._session.sample}"
             )
-        columns = {name: [batch[0][k] for batch in batches] for k, name in enumerate(self._inputs)}
+        columns = list(zip(*(batch[0] for batch in batches)))
         if self._session.needs_targets:
-            columns["targets"] = [batch[1] for batch in batches if batch[1] is not None]
-        for name, column in columns.items():
-            shapes = sorted({tuple(one.shape[1:]) for one in column})
-            if len(shapes) > 1:
-                raise _core.PenstockError(
-                    f"the samples of '{name}' are {shapes[0]} in one batch and {shapes[-1]} in "
-                    f"another; the model and its loss take {self._session.sample}: pad or cut "
-                    "them to that size, or export the model for each size"
-                )
-        inputs = [torch.cat(parts) for parts in zip(*(batch[0] for batch in batches))]
-        targets = [batch[1] for batch in batches]
-        joined = None if targets[0] is None else torch.cat(targets)
+            columns.append(tuple(batch[1] for batch in batches))
         summary.total = len(batches)
-        data = self._session.data(inputs, joined)
+        if any(len({one.shape[1:] for one in column}) > 1 for column in columns):
+            data = self._session.joined([self._session.data(*batch) for batch in batches])
+        else:
+            targets = [batch[1] for batch in batches]
+            data = self._session.data(
+                [torch.cat(parts) for parts in zip(*(batch[0] for batch in batches))],
+                None if targets[0] is None else torch.cat(targets),
+            )
         self._train(data, size, False, summary)
 
     def _data(self, x: Any, y: Any) -> Any:

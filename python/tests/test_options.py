@@ -12,9 +12,9 @@ from torch import nn
 import penstock
 from penstock import _core
 
-#: What the Trainer has beside the rows: the model, what torch.optim calls otherwise, names of
-#: classes, the bar.
-OWN = {"self", "model", "example", "betas", "eps", "classes", "progress"}
+#: What the Trainer has beside the rows: the model and how it is exported, what torch.optim calls
+#: otherwise, names of classes, the bar.
+OWN = {"self", "model", "example", "any_length", "betas", "eps", "classes", "progress"}
 
 
 class Options(unittest.TestCase):

@@ -12,6 +12,7 @@
 #include "penstock/job/job.h"
 #include "penstock/job/measured_profile.h"
 #include "penstock/job/profile_together.h"
+#include "penstock/job/run_data.h"
 #include "penstock/job/worker_devices.h"
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/analytic_profile.h"
@@ -73,8 +74,18 @@ Subject subject_of_task(const options::ProfileRequest& request, frames::Task tas
 Subject subject_of(const options::ProfileRequest& request) {
   if (request.run.task) return subject_of_task(request, *request.run.task);
   model::ProfilerOptions profiler = options::profiler_options_of(request);
-  model::Model model = job::chosen_model(request.model);
+  const std::string& data = request.run.lengths_of;
+  model::Model model =
+      data.empty() ? job::chosen_model(request.model) : job::model_for_data(request.model, data);
   profiler.loss = model::loss_for(model, request.loss);
+  if (!data.empty()) {
+    options::TrainRequest reads{.model = request.model, .loss = profiler.loss};
+    reads.data.name = data;
+    profiler.lengths = job::lengths_for(model, *job::data_for(model, reads).train,
+                                        {.seed = request.run.seed,
+                                         .lengths = train::Lengths::Bucketed,
+                                         .mini_batch_size = request.run.batch_size});
+  }
   return {std::move(model), {}, std::move(profiler)};
 }
 

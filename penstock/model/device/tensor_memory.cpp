@@ -20,8 +20,7 @@ struct Counter {
   void add(int64_t bytes) {
     const int64_t held = now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     int64_t before = peak.load(std::memory_order_relaxed);
-    while (held > before &&
-           !peak.compare_exchange_weak(before, held, std::memory_order_relaxed)) {
+    while (held > before && !peak.compare_exchange_weak(before, held, std::memory_order_relaxed)) {
     }
   }
 };

@@ -70,7 +70,8 @@ class Embedding final : public BuiltinLayer {
   EmbeddingOptions options_;
 };
 
-/// weight [places, features]: a vector for each place, added to what is there.
+/// weight [places, features]: a vector for each place, added to what is there. Inputs may have
+/// fewer places.
 class PositionEmbedding final : public BuiltinLayer {
  public:
   PositionEmbedding(Shape places, Init init) : places_(std::move(places)), init_(std::move(init)) {}
@@ -79,9 +80,9 @@ class PositionEmbedding final : public BuiltinLayer {
   std::vector<ParameterSpec> parameters() const override { return {{"weight", places_, init_}}; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
-    if (inputs[0] != places_) {
-      throw ConfigError(fmt::format("expected an input of shape {}, found {}", shape_text(places_),
-                                    shape_text(inputs[0])));
+    if (inputs[0].size() != 2 || inputs[0][0] > places_[0] || inputs[0][1] != places_[1]) {
+      throw ConfigError(fmt::format("expected an input of shape {}, or of fewer places, found {}",
+                                    shape_text(places_), shape_text(inputs[0])));
     }
     return inputs;
   }
@@ -97,7 +98,7 @@ class PositionEmbedding final : public BuiltinLayer {
   }
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
-    return {at::add(inputs[0], weights[0])};
+    return {at::add(inputs[0], weights[0].narrow(0, 0, inputs[0].size(1)))};
   }
 
  private:

@@ -56,13 +56,13 @@ std::string heading(const PlanView& view) {
 /// How often a micro-batch ends, simulated, where that is not what the slowest part says. Replicas
 /// that are behind different links share the messages out; stalls make it rarer.
 std::string reached_text(const PlanView& view) {
-  constexpr double kSame = 0.02;
+  constexpr double kEqualTimes = 0.02;
   const plan::Plan& plan = view.plan;
   if (!(plan.prediction.throughput_samples_per_s > 0)) return "";
   const double slowest_ns = view.bottleneck.time_ns;
   const double reached_ns =
       static_cast<double>(plan.micro_batch_size) * 1e9 / plan.prediction.throughput_samples_per_s;
-  if (std::fabs(reached_ns - slowest_ns) <= kSame * slowest_ns) return "";
+  if (std::fabs(reached_ns - slowest_ns) <= kEqualTimes * slowest_ns) return "";
   const bool is_shared = view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns < slowest_ns;
   return fmt::format("{}\n  simulated, a micro-batch ends every {}",
                      is_shared ? ", if one link carried all of it" : "", duration_text(reached_ns));

@@ -108,6 +108,7 @@ CheckpointPosition parse_position(const JsonReader& root) {
   position.mini_batch_size = root.at("mini_batch_size").integer(0, kMostSteps);
   position.train_samples = root.at("train_samples").integer(0, kMostSteps);
   if (const auto shuffle = root.find("shuffle")) position.shuffle = shuffle->boolean();
+  position.lengths = root.text_or("lengths", position.lengths);
   position.optimizer = root.at("optimizer").text();
   if (const auto request = root.find("plan_request")) position.plan_request = request->text();
   if (const auto settings = root.find("settings")) position.settings = parse_settings(*settings);
@@ -170,6 +171,7 @@ std::string manifest_text(const Manifest& manifest) {
                    {"train_samples", position.train_samples},
                    {"optimizer", position.optimizer}};
   if (position.shuffle) document["shuffle"] = *position.shuffle;
+  if (position.lengths != CheckpointPosition{}.lengths) document["lengths"] = position.lengths;
   if (!position.plan_request.empty()) document["plan_request"] = position.plan_request;
   if (!position.settings.empty()) document["settings"] = position.settings;
   if (!position.classes.empty()) document["classes"] = position.classes;

@@ -34,6 +34,8 @@ struct CheckpointPosition {
   int64_t train_samples = 0;
   /// Whether epochs visit the samples in a random order; unknown: of a manifest without it.
   std::optional<bool> shuffle = std::nullopt;
+  /// What sequences are padded to, by name, which decides their order, too.
+  std::string lengths = "whole";
   std::string optimizer;  ///< its name
   /// What the training's plan was made for (TrainOptions::plan_request); empty: not known.
   std::string plan_request = {};

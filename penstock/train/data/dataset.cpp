@@ -25,6 +25,17 @@ std::string LeftOut::text() const {
   return others == 0 ? text : fmt::format("{}, {} others", text, others);
 }
 
+std::vector<model::Shape> Dataset::filled(const std::vector<int64_t>&) const {
+  std::vector<model::Shape> shapes;
+  for (const model::InputSpec& input : sample().inputs) shapes.push_back(input.shape);
+  shapes.push_back(sample().targets.shape);
+  return shapes;
+}
+
+std::vector<model::Shape> Dataset::filled_with(const std::vector<int64_t>&, int64_t) const {
+  PENSTOCK_CHECK(false, "the samples of", name(), "are no pairs of sentences");
+}
+
 model::Tensors Dataset::inputs_for_transfer(const std::vector<int64_t>& indices) const {
   return model::staged_for_transfer(inputs(indices));
 }

@@ -30,6 +30,14 @@ class Dataset {
   /// out of range.
   virtual model::Tensors inputs(const std::vector<int64_t>& indices) const = 0;
   virtual at::Tensor targets(const std::vector<int64_t>& indices) const = 0;
+  /// Sizes that hold each of these samples: of each input and, last, of the targets. What inputs()
+  /// and targets() have beyond them, along the first of these sizes, is padding. Default: all of
+  /// them have sample()'s sizes.
+  virtual std::vector<model::Shape> filled(const std::vector<int64_t>& indices) const;
+  /// Of pairs of sentences: filled() with targets of so many places. Throws InternalError where the
+  /// samples are others.
+  virtual std::vector<model::Shape> filled_with(const std::vector<int64_t>& indices,
+                                                int64_t target_places) const;
   /// inputs() in memory from which GPUs copy without blocking. Default: a copy there.
   virtual model::Tensors inputs_for_transfer(const std::vector<int64_t>& indices) const;
   /// Of pairs of sentences (PairDataset): inputs() with these targets so far, without their ends,

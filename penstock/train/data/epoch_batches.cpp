@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "penstock/model/device/staging.h"
 #include "penstock/util/check.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/rng.h"
@@ -51,11 +52,37 @@ std::vector<int64_t> EpochBatches::indices(const BatchCut::Range& range) const {
   return {order_.begin() + first_ + range.begin, order_.begin() + first_ + range.end};
 }
 
+std::vector<int64_t> EpochBatches::indices_of(MiniBatchId t) const {
+  const int64_t begin = t.value * cut_.mini_batch_size;
+  return indices({begin, begin + cut_.mini_batch_samples(t)});
+}
+
+std::vector<model::Shape> EpochBatches::sizes_of(MicroBatchId b) const {
+  // Of the whole mini-batch, so that they depend neither on the cut nor on the replicas.
+  const MiniBatchId t{b.value / cut_.micro_batches};
+  const MutexLock lock(mutex_);
+  const auto [place, is_new] = sizes_.try_emplace(t);
+  if (is_new) place->second = data_.filled(indices_of(t));
+  return place->second;
+}
+
+std::vector<model::Shape> EpochBatches::input_shapes(MicroBatchId b) const {
+  if (lengths_ == Lengths::Whole) return {};
+  std::vector<model::Shape> sizes = sizes_of(b);
+  sizes.pop_back();
+  return sizes;
+}
+
 model::Tensors EpochBatches::inputs(MicroBatchId b) const {
-  return data_.inputs(indices(cut_.range(b)));
+  model::Tensors inputs = data_.inputs(indices(cut_.range(b)));
+  if (lengths_ == Lengths::Whole) return inputs;
+  const std::vector<model::Shape> sizes = sizes_of(b);
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = cut_to(inputs[i], sizes[i]);
+  return inputs;
 }
 
 model::Tensors EpochBatches::inputs_for_transfer(MicroBatchId b) const {
+  if (lengths_ != Lengths::Whole) return model::staged_for_transfer(inputs(b));
   return data_.inputs_for_transfer(indices(cut_.range(b)));
 }
 
@@ -63,16 +90,14 @@ at::Tensor EpochBatches::targets(MicroBatchId b) const {
   const std::vector<int64_t> samples = indices(cut_.range(b));
   if (data_.sample().count_targets)
     return at::scalar_tensor(data_.count_targets(samples), at::kLong);
-  return data_.targets(samples);
+  const at::Tensor targets = data_.targets(samples);
+  return lengths_ == Lengths::Whole ? targets : cut_to(targets, sizes_of(b).back());
 }
 
 int64_t EpochBatches::mini_batch_targets(MiniBatchId t) const {
   const MutexLock lock(mutex_);
   const auto [place, is_new] = counted_.try_emplace(t);
-  if (is_new) {
-    const int64_t begin = t.value * cut_.mini_batch_size;
-    place->second = data_.count_targets(indices({begin, begin + cut_.mini_batch_samples(t)}));
-  }
+  if (is_new) place->second = data_.count_targets(indices_of(t));
   return place->second;
 }
 

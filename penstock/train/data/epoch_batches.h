@@ -7,6 +7,7 @@
 
 #include "penstock/runtime/batch_source.h"
 #include "penstock/train/data/dataset.h"
+#include "penstock/train/data/lengths.h"
 #include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
@@ -37,29 +38,35 @@ struct BatchCut {
 class EpochBatches : public runtime::BatchSource {
  public:
   EpochBatches(const Dataset& data, const std::vector<int64_t>& order, int64_t first,
-               const BatchCut& cut, uint64_t seed)
-      : data_(data), order_(order), first_(first), cut_(cut), seed_(seed) {}
+               const BatchCut& cut, uint64_t seed, Lengths lengths = Lengths::Whole)
+      : data_(data), order_(order), first_(first), cut_(cut), seed_(seed), lengths_(lengths) {}
 
   model::Tensors inputs(MicroBatchId b) const override;
   model::Tensors inputs_for_transfer(MicroBatchId b) const override;
   /// Where the model counts the targets among its inputs: their number.
   at::Tensor targets(MicroBatchId b) const override;
   int64_t samples(MicroBatchId b) const override;
+  std::vector<model::Shape> input_shapes(MicroBatchId b) const override;
   int64_t mini_batch_samples(MiniBatchId t) const override { return cut_.mini_batch_samples(t); }
   int64_t mini_batch_targets(MiniBatchId t) const override;
   uint64_t seed(MicroBatchId b) const override;
 
  private:
   std::vector<int64_t> indices(const BatchCut::Range& range) const;
+  std::vector<int64_t> indices_of(MiniBatchId t) const;
+  /// What its samples are padded to: of each input, and of the targets.
+  std::vector<model::Shape> sizes_of(MicroBatchId b) const;
 
   const Dataset& data_;
   const std::vector<int64_t>& order_;
   int64_t first_;
   BatchCut cut_;
   uint64_t seed_;
+  Lengths lengths_;
   mutable Mutex mutex_;
   /// The targets of mini-batches, which each of its micro-batches asks for.
   mutable std::map<MiniBatchId, int64_t> counted_ GUARDED_BY(mutex_);
+  mutable std::map<MiniBatchId, std::vector<model::Shape>> sizes_ GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock::train

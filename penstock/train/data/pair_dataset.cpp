@@ -8,6 +8,7 @@
 
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::train {
@@ -22,6 +23,12 @@ struct Ends {
   int64_t behind = kNoToken;
   int64_t pad = 0;
 };
+
+/// Few different lengths: libraries prepare themselves for each.
+int64_t in_fours(int64_t places, int64_t most) {
+  constexpr int64_t kPlaces = 4;
+  return std::min(ceil_div(places, kPlaces) * kPlaces, most);
+}
 
 /// [rows, length].
 at::Tensor padded(const std::vector<std::vector<int64_t>>& rows, int64_t length, const Ends& ends) {
@@ -188,6 +195,31 @@ model::Tensors PairDataset::inputs(const std::vector<int64_t>& indices) const {
 model::Tensors PairDataset::inputs_with_targets(const std::vector<int64_t>& indices,
                                                 const Rows& targets) const {
   return inputs_of(sentences_of(source_, indices), targets);
+}
+
+int64_t PairDataset::longest(const Sentences& sentences,
+                             const std::vector<int64_t>& indices) const {
+  int64_t most = 0;
+  for (const int64_t index : indices)
+    most = std::max(most, sentences.length(fitting_.at(static_cast<size_t>(index))) + 1);
+  return most;
+}
+
+std::vector<model::Shape> PairDataset::filled(const std::vector<int64_t>& indices) const {
+  return filled_with(indices, longest(target_, indices));
+}
+
+std::vector<model::Shape> PairDataset::filled_with(const std::vector<int64_t>& indices,
+                                                   int64_t target_places) const {
+  const int64_t source = in_fours(longest(source_, indices), source_length_);
+  const int64_t target = in_fours(target_places, target_length_);
+  std::vector<model::Shape> sizes;
+  for (const Role role : roles_) {
+    const bool of_source = role == Role::Source || role == Role::SourceMask;
+    sizes.push_back({of_source ? source : target});
+  }
+  sizes.push_back(sample_.targets.needed ? model::Shape{target} : sample_.targets.shape);
+  return sizes;
 }
 
 at::Tensor PairDataset::targets(const std::vector<int64_t>& indices) const {

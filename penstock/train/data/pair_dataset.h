@@ -38,8 +38,9 @@ class PairDataset final : public Dataset {
   /// the source, with `special.end` behind it; the second the target, with `special.begin` before
   /// it; "labels" the targets; those with "mask" in their name are one where tokens are, of the
   /// input that stands before them; all are padded to the input's length. The targets are padded
-  /// with `ignore_index`. Pairs that do not fit are left out. Throws ConfigError: other inputs, a
-  /// token that is no row of the model's table, no pair that fits.
+  /// with `ignore_index`. filled() has multiples of 4 places. Pairs that do not fit are left out.
+  /// Throws ConfigError: other inputs, a token that is no row of the model's table, no pair that
+  /// fits.
   PairDataset(std::string name, SampleSpec sample, Sentences source, Sentences target,
               SpecialTokens special, int64_t ignore_index);
 
@@ -50,6 +51,9 @@ class PairDataset final : public Dataset {
   model::Tensors inputs_with_targets(
       const std::vector<int64_t>& indices,
       const std::vector<std::vector<int64_t>>& targets) const override;
+  std::vector<model::Shape> filled(const std::vector<int64_t>& indices) const override;
+  std::vector<model::Shape> filled_with(const std::vector<int64_t>& indices,
+                                        int64_t target_places) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
   int64_t count_targets(const std::vector<int64_t>& indices) const override;
   const LeftOut& left_out() const { return left_out_; }
@@ -59,6 +63,8 @@ class PairDataset final : public Dataset {
  private:
   enum class Role : uint8_t { Source, Target, Labels, SourceMask, TargetMask };
 
+  /// The longest of these samples, with its end.
+  int64_t longest(const Sentences& sentences, const std::vector<int64_t>& indices) const;
   void find_roles();
   void check_tokens(const Sentences& sentences, int64_t rows) const;
   void find_fitting();

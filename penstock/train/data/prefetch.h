@@ -36,6 +36,9 @@ class PrefetchedBatches : public runtime::BatchSource {
   model::Tensors inputs(MicroBatchId b) const override;
   at::Tensor targets(MicroBatchId b) const override { return source_.targets(b); }
   int64_t samples(MicroBatchId b) const override { return source_.samples(b); }
+  std::vector<model::Shape> input_shapes(MicroBatchId b) const override {
+    return source_.input_shapes(b);
+  }
   int64_t mini_batch_samples(MiniBatchId t) const override { return source_.mini_batch_samples(t); }
   int64_t mini_batch_targets(MiniBatchId t) const override { return source_.mini_batch_targets(t); }
   uint64_t seed(MicroBatchId b) const override { return source_.seed(b); }

@@ -29,6 +29,13 @@ class SampleSubset final : public Dataset {
       const std::vector<std::vector<int64_t>>& targets) const override {
     return base_->inputs_with_targets(of_base(indices), targets);
   }
+  std::vector<model::Shape> filled(const std::vector<int64_t>& indices) const override {
+    return base_->filled(of_base(indices));
+  }
+  std::vector<model::Shape> filled_with(const std::vector<int64_t>& indices,
+                                        int64_t target_places) const override {
+    return base_->filled_with(of_base(indices), target_places);
+  }
   at::Tensor targets(const std::vector<int64_t>& indices) const override {
     return base_->targets(of_base(indices));
   }

@@ -126,7 +126,7 @@ std::string array_misfit(const std::string& name, at::ScalarType kind, const mod
     return fmt::format("the array '{}': expected samples of {}, found {}{}", name,
                        describe(type, shape), describe(kind, found),
                        found.size() == shape.size()
-                           ? "; pad or cut them to the model's size, or export it for each size"
+                           ? "; pad or cut them to the model's size, or export it for any length"
                            : "; reshape them");
   }
   const bool is_number = at::isIntegralType(kind, /*includeBool=*/true) || kind == at::kHalf ||

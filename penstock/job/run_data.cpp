@@ -1,0 +1,64 @@
+#include "penstock/job/run_data.h"
+
+#include <fmt/format.h>
+
+#include "penstock/imported/import_model.h"
+#include "penstock/job/chosen_model.h"
+#include "penstock/train/data/data_formats.h"
+#include "penstock/train/data/token_folder.h"
+#include "penstock/util/error.h"
+
+namespace penstock::job {
+
+model::Model model_for_data(const options::ModelRequest& request, const std::string& data) {
+  model::Model model = chosen_model(request);
+  const train::DataFormatRow* const format = train::find_data_format(data);
+  const bool has_vocabulary = format != nullptr && format->named == train::DataNamed::AsTokenFolder;
+  const bool takes_tokens = model.inputs().front().values > 0;
+  if (!has_vocabulary || !takes_tokens || request.classes > 0 ||
+      imported::is_program_file(request.name))
+    return model;
+  options::ModelRequest with_vocabulary = request;
+  with_vocabulary.classes = train::TokenFolder(data).vocabulary;
+  return chosen_model(with_vocabulary);
+}
+
+train::DataSplit data_for(const model::Model& model, const options::TrainRequest& request) {
+  const options::DataRequest& data = request.data;
+  const std::string name = data.name.value_or(options::kUsualData);
+  const train::DataFormatRow* const format = train::find_data_format(name);
+  if (!data.test_file.empty() && (format == nullptr || !format->is_own())) {
+    throw ConfigError(
+        fmt::format("--test-data is for training samples in a file, --data is {}", name));
+  }
+  try {
+    return train::load_data({.name = name,
+                             .folder = data.folder,
+                             .sample = train::samples_for(model, request.loss),
+                             .train_samples = data.train_samples.value_or(0),
+                             .test_samples = data.test_samples.value_or(0),
+                             .seed = request.run.seed,
+                             .test_file = data.test_file,
+                             .test_share = data.test_share,
+                             .ignore_index = request.loss.ignore_index,
+                             .skip_bad_samples = data.bad_samples == options::BadSamples::Skip,
+                             .class_order = data.class_order,
+                             .turns_images = data.turns_images,
+                             .bytes_are_tokens = data.bytes_are_tokens});
+  } catch (const ConfigError& error) {
+    if (data.name) throw;
+    throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
+                                  name, error.what()));
+  }
+}
+
+std::vector<profile::LengthGroup> lengths_for(const model::Model& model, const train::Dataset& data,
+                                              const train::TrainingOrder& order) {
+  constexpr int64_t kGroups = 4;
+  const std::string why = train::why_not_shorter(model, data);
+  if (why.empty()) return train::length_groups(data, order, kGroups);
+  throw ConfigError(fmt::format("lengths {}: the model takes sequences of one length only: {}",
+                                train::kLengths[static_cast<size_t>(order.lengths)], why));
+}
+
+}  // namespace penstock::job

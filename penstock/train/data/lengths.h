@@ -1,0 +1,50 @@
+// How sequences of different lengths share a mini-batch: what they are padded to, and which of them
+// come together.
+//
+//   const auto order = training_order(data, {.seed = 1, .epoch = 0, .lengths = Lengths::Bucketed});
+//   const EpochBatches batches(data, order, 0, cut, seed, Lengths::Bucketed);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "penstock/model/model.h"
+#include "penstock/profile/lengths.h"
+#include "penstock/train/data/dataset.h"
+#include "penstock/train/data/length_choice.h"
+
+namespace penstock::train {
+
+struct TrainingOrder {
+  uint64_t seed = 1;
+  int64_t epoch = 0;
+  bool shuffle = true;
+  Lengths lengths = Lengths::Whole;
+  int64_t mini_batch_size = 1;  ///< of Bucketed
+};
+
+/// The samples of an epoch: epoch_order(), and under Bucketed, of each 100 mini-batches' samples
+/// those of like length together, their mini-batches in random order (shuffled runs) or ascending.
+/// Samples that do not fill a mini-batch stay at the end. Depends on the data and `order` only.
+/// O(samples log samples).
+std::vector<int64_t> training_order(const Dataset& data, const TrainingOrder& order);
+
+/// The first `sizes` of each sample: [n, ...]. Undefined tensors stay so.
+at::Tensor cut_to(const at::Tensor& tensor, const model::Shape& sizes);
+
+/// What mini-batches of an epoch are padded to, as at most `groups` lengths by their numbers of
+/// places, each with the mean of its mini-batches, and the longest of all by itself: what a profile
+/// measures. Empty: all have the sizes of sample(), as under Whole.
+std::vector<profile::LengthGroup> length_groups(const Dataset& data, const TrainingOrder& order,
+                                                int64_t groups);
+
+/// The share of places of the inputs that hold no padding, in an epoch whose samples are padded to
+/// sample(). 1 where nothing is padded.
+double filled_share(const Dataset& data);
+
+/// Why the model does not take the sizes of some samples: names the layer; empty: it takes those of
+/// 64 samples that were tried.
+std::string why_not_shorter(const model::Model& model, const Dataset& data);
+
+}  // namespace penstock::train
