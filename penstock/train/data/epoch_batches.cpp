@@ -82,7 +82,8 @@ model::Tensors EpochBatches::inputs(MicroBatchId b) const {
 }
 
 model::Tensors EpochBatches::inputs_for_transfer(MicroBatchId b) const {
-  if (lengths_ != Lengths::Whole) return model::staged_for_transfer(inputs(b));
+  if (lengths_ != Lengths::Whole && sizes_of(b) != data_.Dataset::filled({}))
+    return model::staged_for_transfer(inputs(b));
   return data_.inputs_for_transfer(indices(cut_.range(b)));
 }
 
