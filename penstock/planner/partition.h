@@ -16,6 +16,8 @@
 
 namespace penstock::planner {
 
+struct Partition;
+
 struct PartitionProblem {
   const CutStates& states;
   const CostModel& model;
@@ -34,7 +36,11 @@ struct PartitionProblem {
   /// Some partition is expected to have a bottleneck no larger; 0: not known.
   double expected_ns = 0;
   TimeLimit time = {};
+  /// Where time ends before there is a partition, a little more is taken to find one.
+  bool needs_partition = true;
   MemoryBudget* budget = nullptr;  ///< of what the search stores; null: none
+  /// Gets what the search finds before it finds better, where it is not null.
+  std::vector<Partition>* earlier = nullptr;
 
   /// As CostModel::cut_ns().
   double cut_ns(int64_t bytes, int level) const {

@@ -24,14 +24,14 @@ struct PlanOptions {
   /// Nothing ("auto") takes the partitioner's own choice (1f1b, or dp / serial when a single stage
   /// is best; 1f1b-flush under weights "flush") and, under the "penstock" cost model, replaces it
   /// by serial, dp, another 1f1b, hybrid, or a synchronous pipeline where the simulator finds that
-  /// more than 0.5 % faster. Of the synchronous kinds it picks schedule, chunks, slack,
-  /// recomputation and step together. A longer step spreads a synchronisation over more samples, so
-  /// dp with a step as long competes. It never picks 2bw. Where layers share
-  /// weights it keeps to the kinds that flush, unless `weights` says otherwise. With a
-  /// strategy the best partition of that family is found: one stage for serial and dp, one worker
-  /// per stage for mp and gpipe, several stages per worker for placements of several (chunks.h), at
-  /// least two stages (of any replicas) for the others where workers and layers allow it. Hybrid
-  /// (hybrid.h) gives a plan whose strategy is 1f1b-flush.
+  /// more than 0.5 % faster, or does fit the memory alone. Of the synchronous kinds it picks
+  /// schedule, chunks, slack, recomputation and step together. A longer step spreads a
+  /// synchronisation over more samples, so dp with a step as long competes. It never picks 2bw.
+  /// Where layers share weights it keeps to the kinds that flush, unless `weights` says otherwise.
+  /// With a strategy the best partition of that family is found: one stage for serial and dp, one
+  /// worker per stage for mp and gpipe, several stages per worker for placements of several
+  /// (chunks.h), at least two stages (of any replicas) for the others where workers and layers
+  /// allow it. Hybrid (hybrid.h) gives a plan whose strategy is 1f1b-flush.
   std::optional<plan::Strategy> strategy = {};
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the kind's default
   std::string cost_model = "penstock";             ///< cost_model_names()

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "penstock/planner/any_sync.h"
+#include "penstock/planner/families/auto_choice.h"
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/families.h"
 #include "penstock/planner/families/notes.h"
@@ -61,92 +62,6 @@ Family requested_family(const PlanOptions& options) {
   if (traits(family.strategy).takes_slack) family.slack = options.slack.value_or(0);
   family.may_be_single_stage = !options.strategy;
   return family;
-}
-
-bool may_be_replaced(const Context& context) {
-  const PlanOptions& options = context.options;
-  return !options.strategy && options.cost_model == "penstock" &&
-         options.weights.value_or(WeightPolicy::Flush) == WeightPolicy::Flush;
-}
-
-// Those that the partitioner prices itself, and hybrid.
-std::optional<Plan> faster_standard(const Context& context, Families& families,
-                                    double samples_per_s) {
-  if (context.options.straight || context.options.use_all_workers) return std::nullopt;
-  std::optional<Plan> best;
-  for (const Strategy strategy : {Strategy::Serial, Strategy::DataParallel,
-                                  pipeline_with(context.options.weights), Strategy::Hybrid}) {
-    const PlanResult& other = families.standard(strategy);
-    if (!other.plan || other.plan->prediction.throughput_samples_per_s <= samples_per_s) continue;
-    best = other.plan;
-    samples_per_s = kFaster * best->prediction.throughput_samples_per_s;
-  }
-  return best;
-}
-
-std::optional<Plan> faster_synchronous(const Context& context, Families& families,
-                                       double samples_per_s) {
-  const PlanOptions& options = context.options;
-  if (!options.synchronous_pipelines || options.use_all_workers) return std::nullopt;
-  std::optional<Plan> best;
-  for (const Strategy strategy : families.by_bound(synchronous_pipelines())) {
-    if (families.bound_samples_per_s(strategy) <= samples_per_s) break;
-    // The table that compares strategies has the plan of each anyway; it is not bound to straight
-    // splits.
-    std::optional<Plan> other = options.compare && !options.straight
-                                    ? families.standard(strategy).plan
-                                    : families.faster_synchronous(strategy, samples_per_s);
-    if (!other || other->prediction.throughput_samples_per_s <= samples_per_s) continue;
-    best = std::move(other);
-    samples_per_s = kFaster * best->prediction.throughput_samples_per_s;
-  }
-  return best;
-}
-
-// A longer step spreads one synchronisation over more samples, for dp as for any other kind: so dp
-// with a step as long competes, and its rate is told. May replace the plan.
-void compare_with_equal_steps(const Context& context, Families& families, Plan& plan) {
-  const PlanOptions& options = context.options;
-  const PlanResult& usual = families.standard(Strategy::DataParallel);
-  if (options.straight || !usual.plan || plan.strategy == Strategy::DataParallel ||
-      plan.micro_batches <= usual.plan->micro_batches)
-    return;
-  const auto equal = families.data_parallel(plan.micro_batches);
-  if (!equal) return;
-  const double samples_per_s = equal->prediction.throughput_samples_per_s;
-  if (samples_per_s >= plan.prediction.throughput_samples_per_s) {
-    plan = *equal;
-    return;
-  }
-  plan.explanation.notes.push_back(fmt::format(
-      "With steps of as many samples as here ({}), dp makes {} samples/s.",
-      saturating_mul(equal->micro_batches, equal->micro_batch_size), format_rate(samples_per_s)));
-}
-
-// The partitioner's optimum is that of the cost model, which knows no stalls: a pipeline whose
-// messages or synchronisations do not fit between computations may run slower than a simpler plan,
-// or than one with more micro-batches in flight. Where the simulator says so, "auto" takes the
-// fastest of those it may pick.
-Plan confirmed(const Context& context, Families& families, Plan plan) {
-  double samples_per_s = kFaster * plan.prediction.throughput_samples_per_s;
-  std::optional<Plan> better = faster_standard(context, families, samples_per_s);
-  if (better) samples_per_s = kFaster * better->prediction.throughput_samples_per_s;
-  if (auto synchronous = faster_synchronous(context, families, samples_per_s))
-    better = std::move(synchronous);
-  if (!better) return plan;
-  compare_with_equal_steps(context, families, *better);
-  // Whether something beats the partitioner's optimum is known no better than that optimum itself.
-  // The gap of workers with several stages is measured against a bound of its own.
-  if (!better->shares_workers())
-    better->explanation.optimality_gap =
-        std::max(better->explanation.optimality_gap, plan.explanation.optimality_gap);
-  better->explanation.notes.push_back(fmt::format(
-      "The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is "
-      "{:.2f}x as fast.",
-      to_string(plan.strategy), short_config(plan), format_duration(plan.prediction.bottleneck_ns),
-      better->prediction.throughput_samples_per_s /
-          std::max(plan.prediction.throughput_samples_per_s, 1e-300)));
-  return *std::move(better);
 }
 
 // A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one
@@ -310,7 +225,7 @@ std::string none_found(const std::string& within, std::string_view more) {
 // The limits that the search met.
 std::vector<std::string> notes_on_limits(const Context& context, const SplitFinder& finder) {
   std::vector<std::string> notes;
-  if (finder.out_of_time() || context.time.is_over()) {
+  if (finder.out_of_time() || context.time->is_over()) {
     notes.push_back(
         fmt::format("The search ended at its time limit, {}: a longer one may find a faster plan.",
                     time_text(context.options)));
@@ -349,9 +264,11 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
 PlanResult make_plan_in(const Context& context, SplitFinder& finder, bool keeps_to_flush) {
   const PlanOptions& options = context.options;
   Families families(context, finder);
-  PlanResult result = requested_plan(families, options);
+  PlanResult result = may_be_replaced(context)
+                          ? fastest_of_all(context, families, pipeline_with(options.weights),
+                                           [&] { return requested_plan(families, options); })
+                          : requested_plan(families, options);
   if (!result.plan) return result;
-  if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
   set_interval(plan);
   for (std::string& note : notes_on_plan(context, plan))

@@ -609,6 +609,33 @@ TEST(Planner, AFlushedPipelineShortensItsStepToFit) {
   for (const plan::Stage& stage : plan.stages) EXPECT_LE(stage.memory_bytes, 9'000);
 }
 
+// The cut in the middle has the shortest slowest stage, and by far the longest message, which one
+// micro-batch at a time waits for.
+TEST(Planner, APlanThatWasFoundOnTheWayIsTakenWhereItIsFaster) {
+  const profile::Profile profile =
+      chain({100'000, 100'000, 100'000, 100'000}, {10, 10, 10, 10}, {10, 250'000, 10, 10});
+  const plan::Plan plan = made(profile, flat_cluster(2, 1'000'000'000), strategy("mp"));
+  ASSERT_EQ(plan.stages.size(), 2U);
+  EXPECT_NE(plan.stages[0].layers.size(), 2U);
+  EXPECT_EQ(plan.explanation.optimality_gap, 0);
+}
+
+// Of the weights 1f1b keeps two versions in its first stage.
+TEST(Planner, AutoTakesWhatFitsWhereThePartitionersOptimumDoesNot) {
+  const profile::Profile profile = chain({100, 100}, {1'000, 1'000}, {10, 10});
+  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000);
+  PlanOptions options = strategy("1f1b");
+  options.memory_limit_bytes = 3'500;
+  const PlanResult optimum = make_plan(profile, cluster, options);
+  ASSERT_FALSE(optimum.plan);
+  options.strategy.reset();
+  const plan::Plan plan = made(profile, cluster, options);
+  EXPECT_EQ(plan.weights, schedule::WeightPolicy::Flush);
+  for (const plan::Stage& stage : plan.stages) EXPECT_LE(stage.memory_bytes, 3'500);
+  EXPECT_THAT(plan.explanation.notes,
+              Contains(HasSubstr("Not the partitioner's optimum: no 1f1b")));
+}
+
 TEST(Planner, PlansFoundUnderOneModelArePricedUnderAnother) {
   const cluster::Cluster cluster = two_servers();
   for (const std::string& from : cost_model_names()) {

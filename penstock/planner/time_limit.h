@@ -4,6 +4,12 @@
 //
 //   const TimeLimit time(std::chrono::seconds(10));
 //   search(problem, time.share(0.5));  // throws OutOfTime after five seconds
+//
+// Where several families are searched, each has a turn:
+//
+//   SearchTime time(limit);
+//   const SearchTime::Turn turn(time, 0.1);
+//   search(problem, time.share(0.5));  // ends after a twentieth of the limit
 #pragma once
 
 #include <algorithm>
@@ -20,7 +26,7 @@ class OutOfTime : public SearchEnded {
   OutOfTime() : SearchEnded("the time limit was reached") {}
 };
 
-/// Immutable, so thread-safe. Without a limit the clock is not read.
+/// Without a limit the clock is not read.
 class TimeLimit {
  public:
   using Clock = std::chrono::steady_clock;
@@ -55,9 +61,53 @@ class TimeLimit {
     part.end_ = now + std::chrono::duration_cast<Clock::duration>(left * share);
     return part;
   }
+  void lengthen(std::chrono::nanoseconds length) {
+    if (end_) *end_ += length;
+  }
 
  private:
   std::optional<Clock::time_point> end_;
+};
+
+/// The time of a whole search. Within a turn its questions are about the turn. Not thread-safe.
+class SearchTime {
+ public:
+  explicit SearchTime(TimeLimit whole) : whole_(whole) {}
+
+  /// Until its end a part of the time is the limit. There may be one at a time.
+  class Turn {
+   public:
+    /// That share of the time left. Keeps a reference.
+    Turn(SearchTime& time, double share) : time_(time) { time.turn_ = time.whole_.share(share); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() { time_.turn_.reset(); }
+
+   private:
+    SearchTime& time_;
+  };
+
+  bool exists() const { return whole_.exists(); }
+  const TimeLimit& whole() const { return whole_; }
+  bool in_turn() const { return turn_ && turn_->exists(); }
+  bool is_over() const { return now().is_over(); }
+  void check() const { now().check(); }
+  std::chrono::nanoseconds left() const { return now().left(); }
+  TimeLimit share(double share) const { return now().share(share); }
+  /// What was found is priced for so long after the end; in a turn not at all, others wait.
+  bool is_over_by(std::chrono::nanoseconds length) const {
+    return in_turn() ? turn_->is_over() : whole_.is_over_by(length);
+  }
+  /// The turn ends so much later, for it did what others use, too.
+  void lengthen_turn(std::chrono::nanoseconds length) {
+    if (in_turn()) turn_->lengthen(length);
+  }
+
+ private:
+  const TimeLimit& now() const { return turn_ ? *turn_ : whole_; }
+
+  TimeLimit whole_;
+  std::optional<TimeLimit> turn_;
 };
 
 }  // namespace penstock::planner

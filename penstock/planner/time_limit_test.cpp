@@ -77,6 +77,33 @@ TEST(TimeLimit, IsOverAfterItsTime) {
   EXPECT_GT(hour.share(0.5).left(), std::chrono::minutes(29));
 }
 
+TEST(SearchTime, AnswersForTheTurn) {
+  SearchTime time{TimeLimit(std::chrono::hours(1))};
+  EXPECT_FALSE(time.in_turn());
+  {
+    const SearchTime::Turn turn(time, 0);
+    EXPECT_TRUE(time.in_turn());
+    EXPECT_TRUE(time.is_over());
+    EXPECT_TRUE(time.is_over_by(std::chrono::minutes(1)));  // others wait
+    EXPECT_THROW(time.check(), OutOfTime);
+    EXPECT_FALSE(time.whole().is_over());
+    time.lengthen_turn(std::chrono::hours(1));
+    EXPECT_FALSE(time.is_over());
+  }
+  EXPECT_FALSE(time.is_over());
+  EXPECT_GT(time.left(), std::chrono::minutes(59));
+  const SearchTime::Turn turn(time, 0.5);
+  EXPECT_LE(time.left(), std::chrono::minutes(30));
+}
+
+TEST(SearchTime, WithoutALimitHasNoTurns) {
+  SearchTime time{TimeLimit()};
+  const SearchTime::Turn turn(time, 0);
+  EXPECT_FALSE(time.exists());
+  EXPECT_FALSE(time.in_turn());
+  EXPECT_FALSE(time.is_over());
+}
+
 TEST(TimeLimit, PlanningEndsWithThePlanFoundAndItsGap) {
   const profile::Profile profile = grid(20);
   PlanOptions options;

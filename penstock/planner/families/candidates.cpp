@@ -237,6 +237,7 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
                              double faster_than_ns) {
   const bool straight_alone = is_straight_alone(context, strategy);
   Candidates candidates;
+  const int64_t cut_short_before = finder.num_cut_short();
   bool searched = false;  // the first search ends soon after the time, and has an answer
   for (const int64_t slack : slacks_of(context, strategy)) {
     const size_t first = candidates.list.size();
@@ -244,7 +245,7 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
       for (const bool straight : {true, false}) {
         if (!straight && straight_alone) continue;
         family.straight = straight;
-        if (searched && context.time.is_over()) {
+        if (searched && context.time->is_over()) {
           if (candidates.list.empty()) throw OutOfTime();
           return candidates;
         }
@@ -265,6 +266,7 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
       }
     }
   }
+  if (candidates.list.empty() && finder.num_cut_short() > cut_short_before) throw OutOfTime();
   return candidates;
 }
 

@@ -9,8 +9,7 @@
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/hybrid.h"
 #include "penstock/planner/families/reasons.h"
-#include "penstock/planner/pricing/prediction.h"
-#include "penstock/simulate/simulate_plan.h"
+#include "penstock/planner/families/trials.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/format_rate.h"
@@ -30,78 +29,6 @@ Family family_of(Strategy strategy) {
           .policy = default_policy(strategy),
           .straight = traits(strategy).one_worker_per_stage,
           .may_be_single_stage = false};
-}
-
-// More than this in one step takes too long to simulate.
-constexpr int64_t kMostActionsPerStep = 250'000;
-
-// Pricing what a search found may end so much after it.
-constexpr std::chrono::seconds kForPricing{1};
-
-bool is_large(const Plan& plan) {
-  return plan.shares_workers() && simulate::actions_per_step(plan) > kMostActionsPerStep;
-}
-
-// Orders that are made for the costs take long where a step has many actions, and all ranks have to
-// make the same: that cannot be cut short. Throws OutOfTime where it would end too late.
-void check_time_for_orders(const Context& context, const Plan& plan) {
-  if (!context.time.exists() || !traits(plan.strategy).takes_keep) return;
-  constexpr std::chrono::nanoseconds kPerAction{15'000};
-  if (simulate::actions_per_step(plan) * kPerAction > context.time.left() + kForPricing)
-    throw OutOfTime();
-}
-
-// Of the worker that needs most.
-int64_t memory_bytes_of(const Plan& plan) {
-  int64_t bytes = 0;
-  for (const plan::Stage& stage : plan.stages) bytes = std::max(bytes, stage.memory_bytes);
-  return bytes;
-}
-
-// No schedule is faster.
-double most_samples_per_s(const Priced& priced) {
-  return static_cast<double>(priced.plan.micro_batch_size) * 1e9 / std::max(priced.least_ns, 1.0);
-}
-
-// A candidate simulated for two steps, with what it takes to fit: recomputation on the workers that
-// are too full, then shorter steps; these also where a step is too long to be simulated.
-struct Tried {
-  Candidate candidate;
-  Priced priced;
-  std::string reason;  ///< why it cannot be run; empty
-};
-
-Tried tried(const Context& context, Candidate candidate) {
-  const bool may_shorten = candidate.micro_batches == 0 && !context.options.micro_batches;
-  const int least = candidate.split.places.front().count;
-  for (;;) {
-    Priced priced = price_parts(context, candidate.split, candidate.micro_batches);
-    const int64_t shorter = priced.plan.micro_batches / 2 / least * least;
-    if (is_large(priced.plan)) {
-      if (!may_shorten || shorter < least)
-        return {std::move(candidate), {}, "a step has too many actions to be simulated"};
-      candidate.micro_batches = shorter;
-      continue;
-    }
-    check_time_for_orders(context, priced.plan);
-    predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
-    if (shard_where_needed(context, candidate.split, priced.plan))
-      predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
-    std::string reason = over_limit(context, candidate.split, priced.plan);
-    if (reason.empty() || candidate.split.worker_of_replica.empty())
-      return {std::move(candidate), std::move(priced), std::move(reason)};
-    bool changed = false;
-    for (size_t s = 0; s < priced.plan.stages.size() && context.recompute == Choice::Auto; ++s) {
-      if (stage_fits(context, candidate.split, priced.plan, s) || candidate.split.recompute[s])
-        continue;
-      candidate.split.recompute[s] = true;
-      changed = true;
-    }
-    if (changed) continue;
-    if (!may_shorten || shorter < least)
-      return {std::move(candidate), std::move(priced), std::move(reason)};
-    candidate.micro_batches = shorter;
-  }
 }
 
 }  // namespace
@@ -138,11 +65,11 @@ PlanResult Families::plan(Family family, bool wants_least_memory) {
     fits_but_for_passes = fits_but_for_passes || excess > 0;
     const int64_t limit =
         family.memory_bytes > 0 ? family.memory_bytes : context_.limit_bytes({0, context_.workers});
-    if (excess <= 0 || excess >= limit || context_.time.is_over()) break;
+    if (excess <= 0 || excess >= limit || context_.time->is_over()) break;
     family.memory_bytes = limit - excess;
   }
   const bool has_splits = traits(asked.strategy).extent == plan::Extent::Pipeline;
-  if (has_splits && fits_but_for_passes && !context_.time.is_over()) {
+  if (has_splits && fits_but_for_passes && !context_.time->is_over()) {
     if (PlanResult least = of_least_memory(asked); least.plan) return least;
   }
   return first;
@@ -161,16 +88,18 @@ PlanResult Families::of_least_memory(const Family& family) {
 }
 
 PlanResult Families::best_of(const Family& family, bool wants_least_memory, int64_t& excess) {
-  const std::vector<FoundSplit> splits = finder_.best_over_links(family);
-  if (splits.empty() && context_.time.is_over()) throw OutOfTime();
+  const int64_t cut_short_before = finder_.num_cut_short();
+  std::vector<FoundSplit> splits = finder_.best_over_links(family);
+  const bool cut_short = finder_.num_cut_short() > cut_short_before;
+  if (splits.empty() && (cut_short || context_.time->is_over())) throw OutOfTime();
   if (splits.empty() && finder_.short_of_memory().count(family.strategy) > 0) throw OutOfMemory();
   if (splits.empty()) {
     return {std::nullopt, wants_least_memory ? why_nothing_fits(context_, finder_, family)
                                              : does_not_fit(context_, family.strategy)};
   }
   PlanResult best;
-  for (const FoundSplit& found : splits) {
-    if (best.plan && context_.time.is_over_by(kForPricing)) break;
+  for (const FoundSplit& found : promising_first(context_, std::move(splits), 1)) {
+    if (best.plan && context_.time->is_over_by(kForPricing)) break;
     if (best.plan && most_samples_per_s(price_parts(context_, found.split, found.micro_batches)) <=
                          kFaster * best.plan->prediction.throughput_samples_per_s)
       continue;
@@ -192,154 +121,74 @@ PlanResult Families::best_of(const Family& family, bool wants_least_memory, int6
   return best;
 }
 
+PlanResult Families::made(Strategy strategy) {
+  try {
+    context_.time->check();
+    return make(strategy);
+  } catch (const ConfigError& error) {
+    return {std::nullopt, error.what()};
+  } catch (const OutOfMemory&) {
+    finder_.note_short_of_memory(strategy);
+    return {std::nullopt, std::string(kNotInMemory)};
+  } catch (const OutOfTime&) {
+    return {std::nullopt, std::string(kNotInTime)};
+  }
+}
+
 const PlanResult& Families::standard(Strategy strategy) {
   const auto [entry, is_new] = standard_.try_emplace(strategy);
-  if (is_new) {
-    try {
-      context_.time.check();
-      entry->second = make(strategy);
-    } catch (const ConfigError& error) {
-      entry->second = {std::nullopt, error.what()};
-    } catch (const OutOfMemory&) {
-      finder_.note_short_of_memory(strategy);
-      entry->second = {std::nullopt, std::string(kNotInMemory)};
-    } catch (const OutOfTime&) {
-      entry->second = {std::nullopt, std::string(kNotInTime)};
-    }
-  }
+  if (is_new) entry->second = made(strategy);
   return entry->second;
 }
 
-namespace {
-
-// Why none of the candidates fits: that of the one that needs the least memory.
-class LeastNeeded {
- public:
-  explicit LeastNeeded(std::string reason) : reason_(std::move(reason)) {}
-
-  void add(const Tried& tried) {
-    const int64_t bytes =
-        tried.priced.plan.stages.empty() ? INT64_MAX : memory_bytes_of(tried.priced.plan);
-    if (bytes < INT64_MAX) ++known_;
-    if (bytes > bytes_ || (bytes == bytes_ && known_ > 0)) return;
-    bytes_ = bytes;
-    reason_ = tried.reason;
-  }
-  void add(const ConfigError& error) {
-    if (known_ == 0) reason_ = error.what();
-  }
-  std::string text() const {
-    return known_ < 2
-               ? reason_
-               : fmt::format("{}; the other splits tried ({}) need no less", reason_, known_ - 1);
-  }
-
- private:
-  std::string reason_;
-  int64_t bytes_ = INT64_MAX;
-  int known_ = 0;
-};
-
-}  // namespace
-
-// The fastest of the candidates offered, if it is faster than that.
-class Families::Choice {
- public:
-  Choice(const Context& context, double faster_than, std::string reason)
-      : context_(context), faster_than_(faster_than), refused_(std::move(reason)) {}
-
-  // Samples per second that a candidate has to exceed.
-  double needed() const {
-    return best_ ? std::max(faster_than_, best_->priced.plan.prediction.throughput_samples_per_s)
-                 : faster_than_;
-  }
-
-  // False when a limit of the search is met. Throws SearchEnded when that is so before there is
-  // any.
-  bool offer(const Candidate& candidate) {
-    try {
-      context_.time.check();
-      if (most_samples_per_s(price_parts(context_, candidate.split, candidate.micro_batches)) <=
-          needed())
-        return true;
-      Tried last = tried(context_, candidate);
-      if (!last.reason.empty()) {
-        refused_.add(last);
-      } else if (!best_ || last.priced.plan.prediction.throughput_samples_per_s >
-                               best_->priced.plan.prediction.throughput_samples_per_s) {
-        best_ = std::move(last);
-      }
-    } catch (const ConfigError& error) {  // the kind cannot run this split
-      refused_.add(error);
-    } catch (const SearchEnded&) {
-      if (!best_) throw;
-      return false;
-    }
-    return true;
-  }
-
-  PlanResult result() const {
-    if (!best_) return {std::nullopt, refused_.text()};
-    Plan plan = price(context_, best_->candidate.split, best_->candidate.micro_batches);
-    plan.explanation.optimality_gap = best_->candidate.optimality_gap;
-    std::string misfit = over_limit(context_, best_->candidate.split, plan);
-    if (!misfit.empty()) return {std::nullopt, std::move(misfit)};
-    return {std::move(plan), ""};
-  }
-
- private:
-  const Context& context_;
-  double faster_than_;
-  LeastNeeded refused_;
-  std::optional<Tried> best_;
-};
-
-namespace {
-
-// Those that may be fastest first: where time is short, they are tried at all, and more of the
-// others need not be.
-void put_promising_first(const Context& context, std::vector<Candidate>& candidates) {
-  std::vector<std::pair<double, Candidate>> rated;
-  rated.reserve(candidates.size());
-  for (Candidate& candidate : candidates) {
-    double most = 0;
-    try {
-      most = most_samples_per_s(price_parts(context, candidate.split, candidate.micro_batches));
-    } catch (const ConfigError&) {  // the kind cannot run this split
-    }
-    rated.emplace_back(most, std::move(candidate));
-  }
-  std::stable_sort(rated.begin(), rated.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::transform(rated.begin(), rated.end(), candidates.begin(),
-                 [](auto& entry) { return std::move(entry.second); });
+const PlanResult& Families::renewed(Strategy strategy) {
+  if (unfinished_.erase(strategy) == 0) return standard(strategy);
+  PlanResult& kept = standard_.at(strategy);
+  PlanResult again = made(strategy);
+  if (!kept.plan || (again.plan && again.plan->prediction.throughput_samples_per_s >
+                                       kept.plan->prediction.throughput_samples_per_s))
+    kept = std::move(again);
+  return kept;
 }
-
-}  // namespace
 
 PlanResult Families::best_synchronous(Strategy strategy, double faster_than) {
   Candidates found = synchronous_candidates(context_, finder_, strategy, faster_than);
-  put_promising_first(context_, found.list);
-  Choice choice(context_, faster_than, std::move(found.reason));
-  const auto offer = [&](const Candidate& candidate) { return choice.offer(candidate); };
-  if (!std::all_of(found.list.begin(), found.list.end(), offer)) return choice.result();
-  offer_lighter_candidates(
-      context_, finder_, strategy, std::move(found.list), [&] { return choice.needed(); }, offer);
-  return choice.result();
+  found.list = promising_first(context_, std::move(found.list));
+  Trials& trials = trials_.try_emplace(strategy, context_).first->second;
+  trials.begin(faster_than, std::move(found.reason));
+  const auto offer = [&](const Candidate& candidate) { return trials.offer(candidate); };
+  if (std::all_of(found.list.begin(), found.list.end(), offer)) {
+    offer_lighter_candidates(
+        context_, finder_, strategy, std::move(found.list), [&] { return trials.needed(); }, offer);
+  }
+  return trials.result();
 }
 
-std::optional<Plan> Families::faster_synchronous(Strategy strategy, double samples_per_s) {
-  try {
-    context_.time.check();
-    PlanResult result = best_synchronous(strategy, samples_per_s);
-    if (result.plan && result.plan->prediction.throughput_samples_per_s > samples_per_s)
-      return std::move(result.plan);
-  } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
-  } catch (const OutOfMemory&) {  // nor what is not known within the memory
-    finder_.note_short_of_memory(strategy);
-  } catch (const OutOfTime&) {  // what is not known in time is not picked
+std::optional<Plan> Families::faster(Strategy strategy, double samples_per_s) {
+  const int64_t cut_short_before = finder_.num_cut_short();
+  // The table that compares strategies has the plan of each anyway; it is not bound to straight
+  // splits.
+  const bool in_table = context_.options.compare && !context_.options.straight;
+  std::optional<Plan> result;
+  if (in_table || !traits(strategy).auto_may_choose) {
+    result = renewed(strategy).plan;
+  } else {
+    try {
+      context_.time->check();
+      result = best_synchronous(strategy, samples_per_s).plan;
+    } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
+    } catch (const OutOfMemory&) {  // nor what is not known within the memory
+      finder_.note_short_of_memory(strategy);
+    } catch (const OutOfTime&) {  // what is not known in time is not picked
+    }
   }
-  return std::nullopt;
+  const auto trials = trials_.find(strategy);
+  const bool trials_cut_short = trials != trials_.end() && trials->second.were_cut_short();
+  was_cut_short_ = context_.time->exists() && (trials_cut_short || context_.time->is_over() ||
+                                               finder_.num_cut_short() > cut_short_before);
+  if (was_cut_short_ && standard_.contains(strategy)) unfinished_.insert(strategy);
+  if (result && result->prediction.throughput_samples_per_s <= samples_per_s) result.reset();
+  return result;
 }
 
 std::optional<Plan> Families::data_parallel(int64_t micro_batches) {
@@ -357,10 +206,23 @@ double Families::bound_samples_per_s(Strategy strategy) const {
   return one_at_a_time ? one_worker_samples_per_s_ : all_workers_samples_per_s_;
 }
 
+namespace {
+
+// How long it takes to plan a kind, roughly: few searches for partitions, several, several and
+// searches for orders.
+int searches_of(const plan::StrategyTraits& row) {
+  if (row.takes_keep) return 2;
+  const bool is_replicated = !row.is_chunked() && !row.one_worker_per_stage;
+  return is_replicated && (row.split_by_simulation || !row.flushes()) ? 1 : 0;
+}
+
+}  // namespace
+
 std::vector<Strategy> Families::by_bound(std::span<const Strategy> strategies) const {
   std::vector<Strategy> sorted(strategies.begin(), strategies.end());
-  std::ranges::stable_sort(sorted, std::greater(),
-                           [this](Strategy strategy) { return bound_samples_per_s(strategy); });
+  std::ranges::stable_sort(sorted, std::greater(), [this](Strategy strategy) {
+    return std::pair(bound_samples_per_s(strategy), -searches_of(traits(strategy)));
+  });
   return sorted;
 }
 
@@ -370,7 +232,7 @@ PlanResult Families::make(Strategy strategy) {
   PlanResult result = plan(family_of(strategy), false);
   if (context_.model->name() != "penstock") return result;
   const auto try_other = [&](const Family& family) {
-    if (context_.time.is_over() && result.plan) return;
+    if (context_.time->is_over() && result.plan) return;
     PlanResult other = plan(family, false);
     if (!other.plan || (result.plan && other.plan->prediction.throughput_samples_per_s <=
                                            result.plan->prediction.throughput_samples_per_s))

@@ -3,12 +3,14 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "penstock/planner/families/candidates.h"
 #include "penstock/planner/families/split_finder.h"
+#include "penstock/planner/families/trials.h"
 #include "penstock/planner/plan_result.h"
 
 namespace penstock::planner {
@@ -39,8 +41,14 @@ class Families {
   /// synchronous_candidates(). Never throws ConfigError: what is refused is a reason.
   const PlanResult& standard(plan::Strategy strategy);
 
-  /// The best plan of a synchronous pipeline if it is faster than that.
-  std::optional<plan::Plan> faster_synchronous(plan::Strategy strategy, double samples_per_s);
+  /// The best plan of a kind if it is faster than that; of a synchronous pipeline only so far as is
+  /// needed to know. With a turn of the search's time, what its end cut short goes on in another.
+  std::optional<plan::Plan> faster(plan::Strategy strategy, double samples_per_s);
+  /// Whether the turn of the last one ended before it was done.
+  bool was_cut_short() const { return was_cut_short_; }
+  /// From now on what was cut short goes on.
+  void go_on() { finder_.search_again(); }
+  void note_out_of_time() { finder_.note_out_of_time(); }
 
   /// Data parallelism with a step of at most so many micro-batches, if it fits the memory.
   std::optional<plan::Plan> data_parallel(int64_t micro_batches);
@@ -48,7 +56,8 @@ class Families {
   /// No plan of the kind is faster, whatever its messages, sums and memory take: all computation
   /// shared out over the workers, or one worker's where one works at a time.
   double bound_samples_per_s(plan::Strategy strategy) const;
-  /// Those that can be fastest first, so that none of them is missing where time is short.
+  /// Those that can be fastest first, so that none of them is missing where time is short; of
+  /// equal ones those last that take longest to plan.
   std::vector<plan::Strategy> by_bound(std::span<const plan::Strategy> strategies) const;
 
   /// Whether computation may hide sums of gradients, so that Family::counts_sums makes sense.
@@ -69,7 +78,10 @@ class Families {
   /// not.
   PlanResult of_least_memory(const Family& family);
   PlanResult make(plan::Strategy strategy);
-  class Choice;
+  /// make(), where a refusal of any kind is a reason.
+  PlanResult made(plan::Strategy strategy);
+  /// As standard(), made anew where that was cut short; what is slower is forgotten.
+  const PlanResult& renewed(plan::Strategy strategy);
   PlanResult best_synchronous(plan::Strategy strategy, double faster_than);
   PlanResult hybrid();
   FamilyRow row(plan::Strategy strategy, const plan::Plan& winner);
@@ -80,6 +92,9 @@ class Families {
   double one_worker_samples_per_s_ = 0;  ///< of the fastest, at most
   double all_workers_samples_per_s_ = 0;
   std::map<plan::Strategy, PlanResult> standard_;
+  std::set<plan::Strategy> unfinished_;      ///< of these, what another turn may improve
+  std::map<plan::Strategy, Trials> trials_;  ///< in all turns of a kind
+  bool was_cut_short_ = false;
 };
 
 /// Those that "auto" may pick among the pipelines that flush: gpipe, 1f1b-flush, ...

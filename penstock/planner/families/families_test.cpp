@@ -252,6 +252,22 @@ TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
 
 // Each worker of zb-h2 may begin the next step as early as it ended this one, unless all wait for
 // each other in between.
+// Where time is short, what takes longest to plan keeps no quick one from its turn.
+TEST(Families, OfEqualBoundsThoseComeLastThatTakeLongest) {
+  const profile::Profile profile = chain({100, 100}, {10, 10}, {10, 10});
+  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000);
+  const PlanOptions options;
+  const Context context(profile, cluster, options);
+  SplitFinder finder(context);
+  const Families families(context, finder);
+  const std::vector<plan::Strategy> order = families.by_bound(
+      std::vector{plan::Strategy::ZbAuto, plan::Strategy::Serial, plan::Strategy::ZbH1,
+                  plan::Strategy::Chimera, plan::Strategy::DataParallel});
+  EXPECT_EQ(order,
+            (std::vector{plan::Strategy::Chimera, plan::Strategy::DataParallel,
+                         plan::Strategy::ZbH1, plan::Strategy::ZbAuto, plan::Strategy::Serial}));
+}
+
 TEST(Families, NormsMakeWorkersWaitAtEachStep) {
   const profile::Profile profile = equal_layers(8);
   PlanOptions options;

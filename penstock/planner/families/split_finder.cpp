@@ -17,6 +17,9 @@ using plan::Strategy;
 namespace {
 
 constexpr double kShareOfSearch = 0.5;
+// Of the whole time, where families have turns: for searches that all of them use.
+constexpr double kShareOfCommon = 0.25;
+constexpr double kShareOfStages = 1.0 / 16;
 
 constexpr int kBothDirections = 2;
 constexpr int kFreeCuts = 1'000'000'000;
@@ -25,26 +28,6 @@ constexpr double kLower = 0.995;
 
 bool is_single_stage(Strategy strategy) {
   return traits(strategy).extent != plan::Extent::Pipeline;
-}
-
-// The first worker of the fastest device, or of the largest one where there is a memory limit that
-// not all can keep.
-int best_single_worker(const Context& context, int64_t needed_bytes) {
-  const auto rank = [&](int worker) {
-    const cluster::WorkerRange place{worker, 1};
-    const int64_t limit = context.limit_bytes(place);
-    return std::pair(limit == 0 || limit >= needed_bytes, context.speed(place));
-  };
-  int best = 0;
-  const auto offer = [&](int worker) {
-    if (worker < context.workers && rank(worker) > rank(best)) best = worker;
-  };
-  // Devices only change where a group begins or ends.
-  for (const cluster::DeviceGroup& group : context.cluster.groups) {
-    offer(group.first);
-    offer(group.first + group.count);
-  }
-  return best;
 }
 
 // The next family down in what a worker keeps, by the memory model: fewer micro-batches in flight,
@@ -66,12 +49,6 @@ std::optional<Family> lighter_than(Family family, int64_t micro_batches) {
 }
 
 }  // namespace
-
-void name_single_stage(Split& split) {
-  if (split.stages.size() > 1 || split.policy != default_policy(split.strategy)) return;
-  split.strategy = split.places[0].count == 1 ? Strategy::Serial : Strategy::DataParallel;
-  split.policy = default_policy(split.strategy);
-}
 
 SplitFinder::SplitFinder(const Context& context)
     : context_(context),
@@ -97,22 +74,25 @@ std::optional<FoundSplit> SplitFinder::best(const Family& family) {
   };
   const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
     FoundSplit result = as_split(*best.states, *best.partition, best.gap(), micro_batches);
-    for (const auto& [states, partition] : best.earlier) {
+    for (const auto& [states, partition, on_the_way] : best.earlier) {
+      // A shorter bottleneck makes no kind faster that has one micro-batch under way at a time.
+      if (on_the_way && !traits(family.strategy).is_sequential()) continue;
       if (!fits(family, micro_batches > 0 ? micro_batches : usual, *states, partition)) continue;
-      const double gap = 1 - best.lower_bound_ns / std::max(partition.bottleneck_ns, 1.0);
-      result.earlier.push_back(as_split(*states, partition, std::max(gap, 0.0), micro_batches));
+      // One that is faster all the same is known no better than the best.
+      result.earlier.push_back(as_split(*states, partition, best.gap(), micro_batches));
     }
     return result;
   };
   const auto searched_best = [&](int64_t micro_batches) -> const BoundedPartition& {
     const BoundedPartition& best = best_partition_of(family, micro_batches);
     if (best.out_of_memory) note_short_of_memory(family.strategy);
+    if (best.out_of_time) ++num_cut_short_;
     return best;
   };
   if (const auto& best = searched_best(usual); best.partition) return found(best, 0);
   if (!may_shorten_steps(family)) return std::nullopt;
   for (int64_t shorter = (usual > 0 ? usual : context_.workers) / 2; shorter >= 1; shorter /= 2) {
-    if (context_.time.is_over()) break;
+    if (context_.time->is_over()) break;
     if (const auto& best = searched_best(shorter); best.partition) return found(best, shorter);
   }
   return std::nullopt;
@@ -144,7 +124,7 @@ std::vector<FoundSplit> SplitFinder::best_over_links(Family family) {
     const bool could_fall = slowest_cut_ns() / family.links_per_cut >= bottleneck_ns;
     family.links_per_cut *= 2;
     if (context_.model->name() != "penstock" || !could_fall || family.links_per_cut > most ||
-        context_.time.is_over())
+        context_.time->is_over())
       break;
     found = best(family);
     if (found && found->bottleneck_ns >= kLower * bottleneck_ns) break;
@@ -166,35 +146,41 @@ double SplitFinder::slowest_cut_ns() const {
   return context_.model->cut_ns(most_bytes, context_.topology().num_levels());
 }
 
-// Each search may take half of the time that is left: others follow.
-BoundedPartition SplitFinder::searched(const ProblemOver& problem_over) {
-  const TimeLimit time = context_.time.share(kShareOfSearch);
+// Each search may take half of the time that is left: others follow. What the family whose turn it
+// is does for others, too, is no part of its turn.
+BoundedPartition SplitFinder::searched(For whom, const ProblemOver& problem_over) {
+  SearchTime& whole = *context_.time;
+  const bool common = whole.in_turn() && whom != For::OneFamily;
+  const TimeLimit time =
+      !common ? whole.share(kShareOfSearch)
+              : whole.whole().share(whom == For::All ? kShareOfCommon : kShareOfStages);
+  const auto begin = common ? TimeLimit::Clock::now() : TimeLimit::Clock::time_point();
   BoundedPartition best = best_partition(space_, [&](const CutStates& states) {
     PartitionProblem problem = problem_over(states);
     problem.time = time;
+    problem.needs_partition = !whole.in_turn();
     problem.budget = context_.budget.get();
     return problem;
   });
-  out_of_time_ = out_of_time_ || best.out_of_time;
+  if (common) whole.lengthen_turn(TimeLimit::Clock::now() - begin);
+  if (common || !whole.in_turn()) out_of_time_ = out_of_time_ || best.out_of_time;
   keep_ends_alone(best);
   return best;
 }
 
-// What was found is remembered, the cuts that were looked at are not.
-void SplitFinder::keep_ends_alone(BoundedPartition& best) const {
-  for (auto& [states, partition] : best.earlier) states = ends_alone(*states, partition);
-  if (best.states == space_.states()) return;
-  best.states = best.partition ? ends_alone(*best.states, *best.partition) : space_.states();
+// Of a family that has another turn.
+void SplitFinder::search_again() {
+  again_.clear();
+  for (const auto& [key, found] : limited_) {
+    if (found.out_of_time) again_.insert(key);
+  }
 }
 
-std::shared_ptr<const CutStates> SplitFinder::ends_alone(const CutStates& states,
-                                                         Partition& partition) const {
-  LayerSets sets(context_.profile.graph.num_layers());
-  for (const int end : partition.ends) sets.add(states.layers(end));
-  // From the first on each holds the one before: they keep their order. State 0 is the empty set.
-  int number = 0;
-  for (int& end : partition.ends) end = ++number;
-  return space_.states_of(sets);
+// What was found is remembered, the cuts that were looked at are not.
+void SplitFinder::keep_ends_alone(BoundedPartition& best) const {
+  if (best.states == space_.states()) return;
+  best.states =
+      best.partition ? ends_alone(space_, *best.states, *best.partition) : space_.states();
 }
 
 double SplitFinder::least_straight_ns(Family family) {
@@ -207,7 +193,7 @@ std::optional<LeastSplit> SplitFinder::least(const Family& family) {
   const int64_t micro_batches = may_shorten_steps(family) ? 1 : search_micro_batches(family);
   const CutStates& states = *space_.states();
   PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
-  problem.time = context_.time;
+  problem.time = context_.time->share(1);
   problem.budget = context_.budget.get();
   const auto least = least_memory(problem);
   if (!least) return std::nullopt;
@@ -293,7 +279,8 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
   if (!context_.limited() ||
       (best.partition && fits(family, micro_batches, *best.states, *best.partition)))
     return best;
-  if (const BoundedPartition* known = known_limited(family, micro_batches)) return *known;
+  const BoundedPartition* before = known_limited(family, micro_batches);
+  if (before != nullptr && again_.erase({family, micro_batches}) == 0) return *before;
   double at_least_ns = best.lower_bound_ns;
   if (const BoundedPartition* lighter = known_lighter(family, micro_batches)) {
     // What fits this family fits that one, and the best of the many that is among the few is the
@@ -315,17 +302,31 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
     heavier.policy = default_policy(heavier.strategy);
     expect(known_limited(heavier, micro_batches));
   }
+  if (before != nullptr) {
+    expect(before);
+    at_least_ns = std::max(at_least_ns, before->lower_bound_ns);
+  }
   if (const BoundedPartition* fewer = known_with_fewer_links(family, micro_batches)) {
     expect(fewer);
     at_least_ns = std::max(at_least_ns, fewer->lower_bound_ns / 2);
   }
-  BoundedPartition found = searched([&](const CutStates& states) {
+  BoundedPartition found = searched(For::OneFamily, [&](const CutStates& states) {
     PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
     problem.at_least_ns = at_least_ns;
     problem.expected_ns = expected_ns;
     return problem;
   });
-  return limited_.emplace(std::pair{family, micro_batches}, std::move(found)).first->second;
+  const auto entry = limited_.try_emplace({family, micro_batches}).first;
+  BoundedPartition& kept = entry->second;
+  const bool is_worse = kept.partition && (!found.partition || found.partition->bottleneck_ns >
+                                                                   kept.partition->bottleneck_ns);
+  if (is_worse) return kept;
+  if (kept.partition) {
+    std::ranges::move(kept.earlier, std::back_inserter(found.earlier));
+    found.earlier.push_back({kept.states, *std::move(kept.partition), true});
+  }
+  kept = std::move(found);
+  return kept;
 }
 
 // With half as many links nothing is faster, and the optimum at most twice as slow.
@@ -383,24 +384,31 @@ const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t mic
         over_all->second.partition->ends.size() > 1)
       return over_all->second;
   }
-  if (const auto known = unlimited_.find(key); known != unlimited_.end()) return known->second;
+  const auto known = unlimited_.find(key);
+  const bool needs_another = known != unlimited_.end() && !known->second.partition &&
+                             known->second.out_of_time && !context_.time->in_turn();
+  if (known != unlimited_.end() && !needs_another) return known->second;
   cluster::Cluster boundless = context_.cluster;
   boundless.device.memory_bytes = 0;
   for (cluster::DeviceGroup& group : boundless.groups) group.device.memory_bytes = 0;
   Family fewer_links = family;
   fewer_links.links_per_cut /= 2;
   const auto slower = unlimited_.find(unlimited_key(fewer_links, micro_batches));
-  BoundedPartition found = searched([&](const CutStates& states) {
-    PartitionProblem problem = problem_over(states, boundless, family, micro_batches);
-    problem.memory.limit_bytes = 0;
-    if (slower != unlimited_.end()) {
-      problem.at_least_ns = slower->second.lower_bound_ns / 2;
-      if (slower->second.partition) problem.expected_ns = slower->second.partition->bottleneck_ns;
-    }
-    if (problem.recompute == Choice::Auto) problem.recompute = Choice::Never;
-    return problem;
-  });
-  return unlimited_.emplace(key, std::move(found)).first->second;
+  const bool is_usual = micro_batches == search_micro_batches(family) &&
+                        (family.links_per_cut == 1 || family.links_per_cut == kFreeCuts);
+  BoundedPartition found =
+      searched(is_usual ? For::All : For::OneFamily, [&](const CutStates& states) {
+        PartitionProblem problem = problem_over(states, boundless, family, micro_batches);
+        problem.memory.limit_bytes = 0;
+        if (slower != unlimited_.end()) {
+          problem.at_least_ns = slower->second.lower_bound_ns / 2;
+          if (slower->second.partition)
+            problem.expected_ns = slower->second.partition->bottleneck_ns;
+        }
+        if (problem.recompute == Choice::Auto) problem.recompute = Choice::Never;
+        return problem;
+      });
+  return unlimited_.insert_or_assign(key, std::move(found)).first->second;
 }
 
 bool SplitFinder::fits(const Family& family, int64_t micro_batches, const CutStates& states,
@@ -430,46 +438,6 @@ std::vector<int64_t> SplitFinder::needs_of(const Family& family, int64_t micro_b
     begin = end;
   }
   return needs;
-}
-
-std::vector<std::vector<LayerId>> SplitFinder::stages_of(const CutStates& states,
-                                                         const Partition& partition) const {
-  std::vector<std::vector<LayerId>> stages;
-  int begin = 0;
-  for (const int end : partition.ends) {
-    stages.emplace_back();
-    for (int l = 0; l < context_.profile.graph.num_layers(); ++l) {
-      if (states.contains(end, LayerId{l}) && !states.contains(begin, LayerId{l}))
-        stages.back().push_back(LayerId{l});
-    }
-    begin = end;
-  }
-  return stages;
-}
-
-Split SplitFinder::split_of(const Family& family, const CutStates& states,
-                            const Partition& partition) const {
-  Split split{family.strategy, family.policy, stages_of(states, partition), partition.places,
-              partition.recompute};
-  split.slack = family.slack;
-  split.keep.assign(split.stages.size(), family.keep);
-  return split;
-}
-
-Split SplitFinder::single_stage(const Family& family) const {
-  Split split{family.strategy,
-              family.policy,
-              {std::vector<LayerId>(context_.layers.size())},
-              {{0, context_.workers}},
-              {false}};
-  for (size_t l = 0; l < context_.layers.size(); ++l)
-    split.stages[0][l] = LayerId{static_cast<int32_t>(l)};
-  if (family.strategy == Strategy::Serial) {
-    const MemoryModel memory = memory_model_of(family, 1);
-    const StageMemory stage = stage_memory(context_, split.stages[0], 0, 0, false);
-    split.places[0] = {best_single_worker(context_, memory.stage_bytes(stage, 1, 1)), 1};
-  }
-  return split;
 }
 
 }  // namespace penstock::planner

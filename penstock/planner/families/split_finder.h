@@ -102,6 +102,11 @@ class SplitFinder {
   }
   /// Whether a search ended before it was done.
   bool out_of_time() const { return out_of_time_; }
+  void note_out_of_time() { out_of_time_ = true; }
+  /// How often a search was asked for whose time ended before it was done.
+  int64_t num_cut_short() const { return num_cut_short_; }
+  /// From now on searches of one family that were cut short go on where they are asked for again.
+  void search_again();
   /// Kinds for which a search had to do with less memory than it asked for, in the order of the
   /// table of kinds.
   const std::set<plan::Strategy>& short_of_memory() const { return short_of_memory_; }
@@ -139,14 +144,16 @@ class SplitFinder {
                                                    int level) const;
   cluster::Cluster equal_workers(int count, int level) const;
 
-  std::shared_ptr<const CutStates> ends_alone(const CutStates& states, Partition& partition) const;
   void keep_ends_alone(BoundedPartition& best) const;
-  BoundedPartition searched(const ProblemOver& problem_over);
+  /// Whose time a search takes.
+  enum class For : uint8_t { OneFamily, FamiliesOfSeveralStages, All };
+  BoundedPartition searched(For whom, const ProblemOver& problem_over);
 
   const Context& context_;
   CutSpace space_;
   HeldBytes held_space_;
   bool out_of_time_ = false;
+  int64_t num_cut_short_ = 0;
   bool straight_short_of_memory_ = false;
   std::set<plan::Strategy> short_of_memory_;
   bool steps_cost_time_ = false;
@@ -158,6 +165,7 @@ class SplitFinder {
   std::map<Key, BoundedPartition> unlimited_;
   /// Those that do not fit as they are, by micro-batches.
   std::map<std::pair<Family, int64_t>, BoundedPartition> limited_;
+  std::set<std::pair<Family, int64_t>> again_;  ///< of these, what search_again() left to be done
 };
 
 }  // namespace penstock::planner

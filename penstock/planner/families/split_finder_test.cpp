@@ -109,6 +109,44 @@ TEST(SplitFinder, NoStraightSplitIsFasterThanTheBound) {
   EXPECT_GT(compared, 60);
 }
 
+TEST(SplitFinder, WhatATurnCutShortIsFoundInAnother) {
+  int cut_short = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    const Problem problem = random_problem(rng);
+    PlanOptions options;
+    options.memory_limit_bytes = between(rng, 200, 900);
+    const Context context(problem.profile, problem.cluster, options,
+                          TimeLimit(std::chrono::hours(1)));
+    const Family family = random_family(rng);
+    const auto fresh = SplitFinder(context).best(family);
+    SplitFinder finder(context);
+    {
+      const SearchTime::Turn turn(*context.time, 0);
+      finder.best(family);
+    }
+    if (finder.num_cut_short() > 0) ++cut_short;
+    EXPECT_FALSE(finder.out_of_time());  // there may be another turn
+    finder.search_again();
+    const auto found = finder.best(family);
+    ASSERT_EQ(found.has_value(), fresh.has_value()) << "seed " << seed;
+    if (!found) continue;
+    EXPECT_EQ(found->split, fresh->split) << "seed " << seed;
+    EXPECT_EQ(found->micro_batches, fresh->micro_batches) << "seed " << seed;
+    EXPECT_EQ(found->optimality_gap, 0) << "seed " << seed;
+  }
+  EXPECT_GT(cut_short, 20);
+}
+
+TEST(SplitFinder, StraightStagesThatWereNotFoundInTimeAreNotRemembered) {
+  const profile::Profile profile = testing_graphs::chain({30, 20, 10}, {9, 6, 1}, {10, 10, 10});
+  const cluster::Cluster cluster = testing_graphs::flat_cluster(3, 1'000'000'000);
+  const PlanOptions options;
+  const Context context(profile, cluster, options, TimeLimit(std::chrono::nanoseconds(1)));
+  SplitFinder finder(context);
+  for (int k = 0; k < 2; ++k) EXPECT_THROW(finder.straight_stages(3, 3), OutOfTime);
+}
+
 // A message between the halves takes longer than all computation.
 TEST(SplitFinder, ReplicasShareTheMessagesOfABoundary) {
   const profile::Profile profile =

@@ -9,11 +9,11 @@ namespace penstock::planner {
 
 const std::vector<std::vector<LayerId>>& SplitFinder::straight_stages(int stages, int workers) {
   const int level = std::max(context_.topology().level_of({0, workers}), 1);
-  const auto [entry, is_new] = straight_.try_emplace({stages, level});
-  if (is_new)
-    entry->second =
-        space_.complete() ? searched_stages(stages, level) : stages_along_order(stages, level);
-  return entry->second;
+  const auto known = straight_.find({stages, level});
+  if (known != straight_.end()) return known->second;
+  auto found =
+      space_.complete() ? searched_stages(stages, level) : stages_along_order(stages, level);
+  return straight_.emplace(std::pair{stages, level}, std::move(found)).first->second;
 }
 
 cluster::Cluster SplitFinder::equal_workers(int count, int level) const {
@@ -30,14 +30,15 @@ cluster::Cluster SplitFinder::equal_workers(int count, int level) const {
 std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int level) {
   const cluster::Cluster equal = equal_workers(stages, level);
   const auto model = make_cost_model(context_.model->name(), equal, context_.model->sync());
-  const BoundedPartition best = searched([&](const CutStates& states) {
+  const auto over = [&](const CutStates& states) {
     return PartitionProblem{.states = states,
                             .model = *model,
                             .memory = {},
                             .cluster = equal,
                             .workers = stages,
                             .straight = true};
-  });
+  };
+  const BoundedPartition best = searched(For::FamiliesOfSeveralStages, over);
   straight_short_of_memory_ = straight_short_of_memory_ || best.out_of_memory;
   if (best.partition) return stages_of(*best.states, *best.partition);
   if (best.out_of_time) throw OutOfTime();

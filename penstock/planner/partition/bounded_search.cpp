@@ -137,6 +137,32 @@ class BoundedSearch {
     return std::move(best_);
   }
 
+  std::optional<Partition> over(const CutStates& states) {
+    return over(states, problem_over_(states));
+  }
+
+  // What is found on the way is remembered, also where the search ends early.
+  std::optional<Partition> over(const CutStates& states, PartitionProblem problem) {
+    std::vector<Partition> earlier;
+    problem.earlier = &earlier;
+    const auto remember_all = [&] {
+      for (Partition& partition : earlier) remember(states, std::move(partition), true);
+    };
+    try {
+      auto found = best_partition(problem);
+      remember_all();
+      return found;
+    } catch (const SearchEnded&) {
+      remember_all();
+      throw;
+    }
+  }
+
+  void remember(const CutStates& states, Partition partition, bool on_the_way) {
+    auto ends = ends_alone(space_, states, partition);
+    best_.earlier.push_back({std::move(ends), std::move(partition), on_the_way});
+  }
+
   // Over best_.states; whether there was time for it. A search over few cuts takes milliseconds,
   // and its partition is better than none.
   bool search_selection() {
@@ -145,10 +171,10 @@ class BoundedSearch {
                              problem_.model.name() == "penstock";
     if (fewer_first) search_fewer(*states);
     try {
-      auto found = best_partition(problem_over_(*states));
+      auto found = over(*states);
       const bool ended_early = found && found->open_ns > 0;
       if (!is_as_good(found, ended_early)) {
-        remember_fewer();
+        remember_best();
         best_.states = states;
         best_.partition = std::move(found);
         return true;
@@ -183,12 +209,13 @@ class BoundedSearch {
     try {
       auto states = states_of(space_.selection(cuts));
       PartitionProblem problem = problem_over_(*states);
-      if (cuts == kFewCuts.front() && problem.time.exists()) problem.time = TimeLimit(kLastResort);
-      auto found = best_partition(problem);
+      if (cuts == kFewCuts.front() && problem.time.exists() && problem.needs_partition)
+        problem.time = TimeLimit(kLastResort);
+      auto found = over(*states, std::move(problem));
       if (!found || (best_.partition && best_.partition->bottleneck_ns <= found->bottleneck_ns))
         return;
       found->open_ns = 0;  // of these cuts alone
-      remember_fewer();
+      remember_best();
       best_.states = std::move(states);
       best_.partition = std::move(found);
     } catch (const SearchEnded&) {
@@ -196,8 +223,8 @@ class BoundedSearch {
   }
 
   // The best partition so far, before a better one replaces it.
-  void remember_fewer() {
-    if (best_.partition) best_.earlier.push_back({best_.states, *best_.partition});
+  void remember_best() {
+    if (best_.partition) remember(*best_.states, *best_.partition, false);
   }
 
   BoundedPartition proven() {
@@ -216,6 +243,7 @@ class BoundedSearch {
 
   bool take_if_better(std::shared_ptr<const CutStates> states, std::optional<Partition> found) {
     if (!found || found->bottleneck_ns >= best_.partition->bottleneck_ns) return false;
+    if (best_.partition) remember(*best_.states, *best_.partition, true);
     best_.states = std::move(states);
     best_.partition = std::move(found);
     return true;
@@ -247,7 +275,7 @@ class BoundedSearch {
     PENSTOCK_CHECK(usable, best_.partition->bottleneck_ns);
     auto states =
         states_of(space_.around(*best_.states, best_.partition->ends, *usable, most_selected_));
-    auto found = best_partition(problem_over_(*states));
+    auto found = over(*states);
     return take_if_better(std::move(states), std::move(found));
   }
 
@@ -261,13 +289,14 @@ class BoundedSearch {
     const auto sets = space_.list(*usable, most_exact_);
     if (!sets) return false;
     auto states = states_of(*sets);
-    auto found = best_partition(problem_over_(*states));
+    auto found = over(*states);
     if (found && found->open_ns > 0) {
       take_if_better(std::move(states), std::move(found));
       throw SearchEnded("a part of the search ended early");
     }
     // The cuts of a partition within the time are among those that it can have.
     PENSTOCK_CHECK(found || !best_.partition, limit_ns);
+    if (best_.partition) remember(*best_.states, *best_.partition, true);
     best_.states = std::move(states);
     best_.partition = std::move(found);
     return true;
@@ -285,6 +314,16 @@ class BoundedSearch {
 };
 
 }  // namespace
+
+std::shared_ptr<const CutStates> ends_alone(const CutSpace& space, const CutStates& states,
+                                            Partition& partition) {
+  LayerSets sets(space.graph().num_layers());
+  for (const int end : partition.ends) sets.add(states.layers(end));
+  // From the first on each holds the one before: they keep their order. State 0 is the empty set.
+  int number = 0;
+  for (int& end : partition.ends) end = ++number;
+  return space.states_of(sets);
+}
 
 double BoundedPartition::gap() const {
   if (!partition || proven || partition->bottleneck_ns <= lower_bound_ns) return 0;

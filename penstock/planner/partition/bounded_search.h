@@ -26,14 +26,15 @@ using ProblemOver = std::function<PartitionProblem(const CutStates&)>;
 struct FoundPartition {
   std::shared_ptr<const CutStates> states;  ///< those of `partition`
   Partition partition;
+  bool on_the_way = false;  ///< the same search found a better one, not a search over more cuts
 };
 
 struct BoundedPartition {
   /// Those of `partition`; not all of the model's, in general.
   std::shared_ptr<const CutStates> states;
   std::optional<Partition> partition;
-  /// With longer bottlenecks, over fewer cuts: what a shorter time limit finds. A longer bottleneck
-  /// may be faster, simulated.
+  /// What the search found before, with bottlenecks no shorter: what a shorter time limit finds. A
+  /// longer bottleneck may be faster, simulated.
   std::vector<FoundPartition> earlier;
   double lower_bound_ns = 0;  ///< no partition has a smaller bottleneck
   /// With a partition: its bottleneck is the least there is. Without: there is none. Otherwise one
@@ -46,6 +47,10 @@ struct BoundedPartition {
   /// The share of the bottleneck by which it may exceed the optimum; 0 when proven.
   double gap() const;
 };
+
+/// The states of the partition's ends alone; it refers to these from now on.
+std::shared_ptr<const CutStates> ends_alone(const CutSpace& space, const CutStates& states,
+                                            Partition& partition);
 
 /// As best_partition of dp_partitioner.h over all downsets of the model, where they are few. Where
 /// they are many:

@@ -62,6 +62,11 @@ class Bottleneck {
   }
   double least_ns() const { return high_; }
 
+  /// The best so far, which another one replaces.
+  void remember() {
+    if (best_ && problem_.earlier != nullptr) problem_.earlier->push_back(*best_);
+  }
+
   /// When time ran out: the best partition so far. Nothing when none was found.
   std::optional<Partition> best_so_far() {
     if (best_) best_->open_ns = std::max(0.0, high_ - low_);
@@ -92,6 +97,7 @@ class Bottleneck {
       return false;
     }
     high_ = found->bottleneck_ns;
+    remember();
     best_ = std::move(found);
     return true;
   }
@@ -108,7 +114,9 @@ std::optional<Partition> least_bottleneck(const PartitionProblem& problem, Wante
   Bottleneck bottleneck(problem, *search);
   try {
     if (!bottleneck.find()) return std::nullopt;
-    return search->within(bottleneck.least_ns(), wanted);
+    auto best = search->within(bottleneck.least_ns(), wanted);
+    bottleneck.remember();
+    return best;
   } catch (const SearchEnded&) {
     auto best = bottleneck.best_so_far();
     if (!best) throw;

@@ -168,7 +168,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
     : profile(profile_in),
       cluster(cluster_in),
       options(options_in),
-      time(time_in),
+      time(std::make_unique<SearchTime>(time_in)),
       budget(std::make_unique<MemoryBudget>(options_in.memory_budget_bytes)) {
   profile::validate(profile);
   cluster::validate(cluster);

@@ -17,7 +17,8 @@
 
 namespace penstock::planner {
 
-/// Keeps references to what it is made of. Immutable but for its budget: one thread at a time.
+/// Keeps references to what it is made of. Immutable but for its time and its budget: one thread at
+/// a time.
 class Context {
  public:
   /// Of PipeDream's graph.txt, whose layers of unknown kinds are taken to save all.
@@ -30,7 +31,8 @@ class Context {
   const profile::Profile& profile;
   const cluster::Cluster& cluster;
   const PlanOptions& options;
-  const TimeLimit time;  ///< of the search; a plan that was found is priced all the same
+  /// Of the search; a plan that was found is priced all the same.
+  const std::unique_ptr<SearchTime> time;
   const std::unique_ptr<MemoryBudget> budget;  ///< of what the search stores
   int workers = 1;
   Choice recompute = Choice::Never;

@@ -206,7 +206,7 @@ void predict(const Context& context, const Split& split, const std::vector<int64
 
 void predict_roughly(const Context& context, const Split& split,
                      const std::vector<int64_t>& cut_bytes, Plan& plan) {
-  const Simulated simulation(context, split, plan, context.time);
+  const Simulated simulation(context, split, plan, context.time->share(1));
   schedule::check_runs(split.strategy, simulation.shape, INT64_MAX);
   const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());

@@ -20,9 +20,10 @@ using testing_graphs::random_profile;
 
 std::optional<plan::Plan> possible_plan(const profile::Profile& profile,
                                         const cluster::Cluster& cluster, Strategy strategy,
-                                        int64_t micro_batches) {
+                                        int64_t micro_batches, bool straight = false) {
   PlanOptions options;
   options.strategy = strategy;
+  options.straight = straight;
   options.micro_batches = micro_batches;
   try {
     return make_plan(profile, cluster, options).plan;
@@ -38,7 +39,7 @@ TEST(RoundTrip, OfOneMicroBatchIsTheStep) {
       chain({3'000, 5'000, 4'000}, {1'000, 1'000, 1'000}, {4'000, 2'000, 1'000});
   const cluster::Cluster cluster = flat_cluster(3, 1'000'000'000, 100);
   for (const Strategy strategy : {Strategy::OneFOneBFlush, Strategy::EagerOneFOneB}) {
-    const auto plan = possible_plan(profile, cluster, strategy, 1);
+    const auto plan = possible_plan(profile, cluster, strategy, 1, true);
     ASSERT_TRUE(plan.has_value());
     ASSERT_EQ(plan->stages.size(), 3U);
     // 12 us forward, twice that back; 4 us and 2 us on the wire, 100 ns of latency, there and back.

@@ -34,6 +34,7 @@ struct Split {
   int64_t keep_of(size_t stage) const { return stage < keep.size() ? keep[stage] : 0; }
   /// The workers of a stage, for splits with `worker_of_replica`. O(1).
   std::span<const int> workers_of(size_t stage) const;
+  bool operator==(const Split&) const = default;
 };
 
 /// Of the slowest of a stage's workers, and what the one with the least memory may use.
