@@ -243,6 +243,7 @@ Json evaluations_json(const Outcome& outcome) {
                    {"train_s", seconds(e)},
                    {"loss", e.loss},
                    {"accuracy", or_null(e.accuracy)},
+                   {"top5", or_null(e.top5)},
                    {"metric", std::isfinite(value) ? Json(value) : Json(nullptr)}});
   }
   return all;
@@ -262,7 +263,7 @@ std::string metric_text(const Outcome& outcome) {
   const train::Evaluation& last = r.evaluations.back();
   const train::Evaluation& best = r.evaluations[*r.best];
   std::string text;
-  if (metric == train::Metric::Perplexity || metric == train::Metric::Bleu)
+  if (metric != train::Metric::Loss && metric != train::Metric::Accuracy)
     text += fmt::format("  {:<14} {}\n", to_string(metric), metric_value(metric, last.of(metric)));
   if (best.step != last.step)
     text += fmt::format("  best {:<9} {} after step {}\n", to_string(metric),

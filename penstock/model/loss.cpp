@@ -1,5 +1,6 @@
 #include "penstock/model/loss.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -243,6 +244,27 @@ LossResult auxiliary_cross_entropy(const at::Tensor& logits, const at::Tensor& t
     if (result.unread.defined()) result.unread[0].add_(other.unread[0], weight);
   }
   return result;
+}
+
+int64_t count_in_largest(const at::Tensor& logits, const at::Tensor& targets, int64_t most,
+                         const LossSpec& spec) {
+  if (!spec.auxiliary_weights.empty() && logits.dim() == 3) {
+    LossSpec first = spec;
+    first.auxiliary_weights.clear();
+    return count_in_largest(logits.select(1, 0), targets, most, first);
+  }
+  const int64_t dimension = checked_class_dimension(logits, targets);
+  const int64_t classes = logits.size(dimension);
+  count_targets(targets, spec.ignore_index).check(kCrossEntropy, classes);
+  const at::Tensor rows = logits.detach().movedim(dimension, -1).reshape({-1, classes});
+  const at::Tensor there = beside(logits, targets.reshape({-1, 1}));
+  const at::Tensor counts = there.ne(spec.ignore_index);
+  const at::Tensor own = rows.gather(1, there.clamp(0, classes - 1));
+  const at::Tensor numbers = at::arange(classes, there.options());
+  const at::Tensor is_before =
+      rows.gt(own).logical_or_(rows.eq(own).logical_and_(numbers.lt(there)));
+  const at::Tensor is_in = is_before.sum(1, /*keepdim=*/true).lt(most);
+  return is_in.logical_and(counts).sum().item<int64_t>();
 }
 
 LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,

@@ -71,6 +71,12 @@ LossResult mean_squared_error(const at::Tensor& output, const at::Tensor& target
 LossResult binary_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                 const MiniBatchSize& mini_batch);
 
+/// Targets of cross_entropy(), or of auxiliary_cross_entropy()'s first answers, whose logit is one
+/// of the `most` largest: fewer than that are larger, or equal with a smaller class. Ignored ones
+/// are none. Waits for a GPU. Throws ConfigError as these do.
+int64_t count_in_largest(const at::Tensor& logits, const at::Tensor& targets, int64_t most,
+                         const LossSpec& spec);
+
 /// For models whose output is their loss, one number for each sample. `targets`: how many count in
 /// this micro-batch, one number, for a loss that is a mean over them; undefined: its mean is over
 /// samples.

@@ -57,6 +57,32 @@ TEST(CrossEntropy, RefusesWhatDoesNotFit) {
   EXPECT_THROW(cross_entropy(logits.view({2, 2, 3}), targets({0, 1}), {4, 4}), ConfigError);
 }
 
+TEST(CrossEntropy, CountsTargetsAmongTheLargest) {
+  const at::Tensor logits = example_logits();  // 2 1 0; 0 3 0; 1 1 5; -1 0 4
+  const at::Tensor targets = at::tensor(std::vector<int64_t>{2, 2, 1, 0});
+  // Of equal logits, the first ones are larger.
+  for (const auto& [most, expected] : {std::pair(1, 0), {2, 0}, {3, 4}})
+    EXPECT_EQ(count_in_largest(logits, targets, most, {}), expected) << most;
+  const at::Tensor others = at::tensor(std::vector<int64_t>{1, 0, 0, -100});
+  for (const auto& [most, expected] : {std::pair(1, 0), {2, 3}, {3, 3}})
+    EXPECT_EQ(count_in_largest(logits, others, most, {}), expected) << most;
+  EXPECT_EQ(count_in_largest(logits.view({2, 2, 3}), others.view({2, 2}), 2, {}), 3);
+  EXPECT_EQ(count_in_largest(logits.view({1, 4, 3}).transpose(1, 2).unsqueeze(2),
+                             others.view({1, 1, 4}), 2, {}),
+            3);
+  EXPECT_THROW(count_in_largest(logits, at::tensor(std::vector<int64_t>{0, 1, 2, 3}), 2, {}),
+               ConfigError);
+}
+
+TEST(CrossEntropy, CountsOfTheFirstAnswerAlone) {
+  LossSpec spec;
+  spec.auxiliary_weights = {0.4};
+  const at::Tensor answers = at::stack({example_logits(), -example_logits()}, 1);
+  const at::Tensor targets = at::tensor(std::vector<int64_t>{0, 1, 2, 0});
+  EXPECT_EQ(count_in_largest(answers, targets, 1, spec), 3);
+  EXPECT_EQ(count_in_largest(answers.slice(1, 0, 1), targets, 1, spec), 3);
+}
+
 TEST(OwnLoss, MicroBatchesWeighTheirTargets) {
   const auto number = [](int64_t targets) { return at::scalar_tensor(targets, at::kLong); };
   const at::Tensor means = at::tensor(std::vector<float>{3, 5, NAN}).requires_grad_();

@@ -56,11 +56,11 @@ Named metric(DataRequest& data) {
                        [](train::Metric value) { return to_string(value); });
 }
 
-std::string without_bleu(const RunFacts& facts) {
-  const std::optional<train::Metric> metric = facts.request.data.metric;
-  return metric == train::Metric::Bleu
+std::string without_writing(const RunFacts& facts) {
+  const train::Metric metric = facts.request.data.metric.value_or(train::Metric::Loss);
+  return traits(metric).writes
              ? ""
-             : fmt::format("--metric is {}, expected bleu", metric ? to_string(*metric) : "loss");
+             : fmt::format("--metric is {}, expected bleu or meteor", to_string(metric));
 }
 
 std::string without_job(const RunFacts& facts) {
@@ -153,14 +153,14 @@ std::vector<Row> data_rows() {
         .excludes = {"--no-eval"}},
        {.name = "--beam",
         .slot = at<&R::data, &DataRequest::beam>,
-        .help = "Metric bleu: beginnings of a sentence that are followed while it is written; 1: "
-                "always the likeliest token",
+        .help = "Metrics bleu and meteor: beginnings of a sentence that are followed while it is "
+                "written; 1: always the likeliest token",
         .least = 1,
-        .idle = without_bleu},
+        .idle = without_writing},
        {.name = "--length-penalty",
         .slot = at<&R::data, &DataRequest::length_penalty>,
-        .help = "Metric bleu: how much longer sentences are preferred; 0: not at all",
-        .idle = without_bleu}});
+        .help = "Metrics bleu and meteor: how much longer sentences are preferred; 0: not at all",
+        .idle = without_writing}});
 }
 
 std::vector<Row> run_rows() {

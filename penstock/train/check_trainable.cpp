@@ -7,7 +7,9 @@
 #include "penstock/model/optimizer.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/train/top_hits.h"
 #include "penstock/train/trainer.h"
+#include "penstock/train/written_score.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -72,6 +74,17 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
     refuse(fmt::format("that layers of '{}' share weights", model.name()));
 }
 
+void check_top5(const model::Model& model, const model::LossSpec& loss) {
+  if (has_top5(model, loss)) return;
+  throw ConfigError(fmt::format(
+      "the metric top5 needs the loss cross-entropy and more than five classes; the loss of '{}' "
+      "is {}",
+      model.name(),
+      loss.name == "cross-entropy"
+          ? fmt::format("over {} classes", model::targets_for(model, loss).classes)
+          : loss.name));
+}
+
 /// Whether the metric can be had of the model's loss.
 void check_metric(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   const bool is_judged = options.metric || options.target || options.eval_every > 0;
@@ -90,13 +103,15 @@ void check_metric(const model::Model& model, const DataSplit& data, const TrainO
     throw ConfigError(
         fmt::format("the metric perplexity needs the loss cross-entropy, found {}", loss.name));
   }
-  if (options.metric != Metric::Bleu) return;
+  if (options.metric == Metric::Top5) check_top5(model, loss);
+  if (!options.metric || !traits(*options.metric).writes) return;
   if (data.translation == nullptr || loss.name != "cross-entropy") {
     throw ConfigError(fmt::format(
-        "the metric bleu needs pairs of sentences with their vocabulary, and a model that makes "
+        "the metric {} needs sentences to write with their vocabulary, and a model that makes "
         "logits; the data set is '{}', the loss {}",
-        data.train->name(), loss.name));
+        to_string(*options.metric), data.train->name(), loss.name));
   }
+  check_metric_files(*options.metric);
 }
 
 }  // namespace

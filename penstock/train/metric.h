@@ -21,31 +21,49 @@
 namespace penstock::train {
 
 /// In the order of kMetrics.
-enum class Metric : uint8_t { Loss, Accuracy, Perplexity, Bleu };
+enum class Metric : uint8_t { Loss, Accuracy, Top5, Perplexity, Bleu, Meteor, MeteorStem };
 
 struct MetricRow {
   Metric metric = Metric::Loss;
   std::string_view name;
   bool rises = false;     ///< more is better
   bool is_share = false;  ///< from 0 to 1, shown as a percentage
+  bool writes = false;    ///< of sentences that the model writes of the test set by itself
   std::string_view help;
 };
 
-inline constexpr std::array<MetricRow, 4> kMetrics = {
+inline constexpr std::array<MetricRow, 7> kMetrics = {
     {{.metric = Metric::Loss, .name = "loss", .help = "the mean over the test set's targets"},
      {.metric = Metric::Accuracy,
       .name = "accuracy",
       .rises = true,
       .is_share = true,
       .help = "the share of targets that the largest output names, from 0 to 1"},
+     {.metric = Metric::Top5,
+      .name = "top5",
+      .rises = true,
+      .is_share = true,
+      .help = "the share of targets that one of the five largest outputs names, from 0 to 1"},
      {.metric = Metric::Perplexity,
       .name = "perplexity",
       .help = "e to the mean cross-entropy of a token"},
      {.metric = Metric::Bleu,
       .name = "bleu",
       .rises = true,
-      .help =
-          "of the translations that the model writes of the test set by itself, from 0 to 100"}}};
+      .writes = true,
+      .help = "of the sentences that the model writes of the test set by itself, from 0 to 100"},
+     {.metric = Metric::Meteor,
+      .name = "meteor",
+      .rises = true,
+      .is_share = true,
+      .writes = true,
+      .help = "of such sentences, by equal words, stems and WordNet's synonyms, from 0 to 1"},
+     {.metric = Metric::MeteorStem,
+      .name = "meteor-stem",
+      .rises = true,
+      .is_share = true,
+      .writes = true,
+      .help = "the same without synonyms"}}};
 
 constexpr const MetricRow& traits(Metric metric) { return kMetrics[static_cast<size_t>(metric)]; }
 constexpr std::string_view to_string(Metric metric) { return traits(metric).name; }
@@ -75,12 +93,13 @@ constexpr bool reaches(Metric metric, double value, double other) {
 
 /// One pass over the test set.
 struct Evaluation {
-  int64_t step = 0;                 ///< optimiser steps before it, over all runs
-  int64_t samples = 0;              ///< trained with in this run
-  int64_t train_ns = 0;             ///< spent in training in this run
-  double loss = 0;                  ///< mean over the targets
-  std::optional<double> accuracy;   ///< empty: the loss knows nothing that is right
-  std::optional<double> bleu = {};  ///< where that is the run's metric
+  int64_t step = 0;                    ///< optimiser steps before it, over all runs
+  int64_t samples = 0;                 ///< trained with in this run
+  int64_t train_ns = 0;                ///< spent in training in this run
+  double loss = 0;                     ///< mean over the targets
+  std::optional<double> accuracy;      ///< empty: the loss knows nothing that is right
+  std::optional<double> top5 = {};     ///< empty: there are at most five classes, or no classes
+  std::optional<double> written = {};  ///< of the run's metric, where it is one of sentences
 
   /// Not a number: it has none.
   double of(Metric metric) const {
@@ -89,10 +108,14 @@ struct Evaluation {
         return loss;
       case Metric::Accuracy:
         return accuracy.value_or(std::numeric_limits<double>::quiet_NaN());
+      case Metric::Top5:
+        return top5.value_or(std::numeric_limits<double>::quiet_NaN());
       case Metric::Perplexity:
         return std::exp(loss);
       case Metric::Bleu:
-        return bleu.value_or(std::numeric_limits<double>::quiet_NaN());
+      case Metric::Meteor:
+      case Metric::MeteorStem:
+        return written.value_or(std::numeric_limits<double>::quiet_NaN());
     }
     return loss;
   }

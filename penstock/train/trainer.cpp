@@ -10,7 +10,6 @@
 #include "penstock/model/device/tensor_memory.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
-#include "penstock/text/metrics/bleu.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/checkpoint_writer.h"
@@ -25,7 +24,9 @@
 #include "penstock/train/rank_results.h"
 #include "penstock/train/refused_batch.h"
 #include "penstock/train/segment_progress.h"
+#include "penstock/train/top_hits.h"
 #include "penstock/train/training_schedule.h"
+#include "penstock/train/written_score.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/rng.h"
@@ -137,7 +138,8 @@ class Run {
   std::optional<Evaluation> evaluated();
   void note(const Evaluation& evaluation);
   /// Nothing: the run was stopped.
-  std::optional<double> bleu(int64_t batch);
+  std::optional<double> score_of_written(int64_t batch);
+  bool counts_top5() const;
   /// Begins to save, after the save before has ended.
   void save();
   void finish_saving();
@@ -521,6 +523,12 @@ std::optional<Evaluation> Run::evaluated() {
   run_options.max_timeline_events = 0;
   const EpochBatches batches(*data_.test, order, 0, cut, seed_, options_.lengths);
   const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.test, batches, schedule);
+  TopHits top5(kTopOutputs);
+  const bool has_top5 = counts_top5();
+  if (has_top5) {
+    const model::LossSpec spec = model::loss_for(model_, options_.loss);
+    run_options.loss = top5.beside(model::make_loss(spec), spec);
+  }
   const runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
   LossMean loss;
   int64_t correct = 0;
@@ -541,15 +549,23 @@ std::optional<Evaluation> Run::evaluated() {
                   .loss = loss.mean(),
                   .accuracy = std::nullopt};
   if (counts_correct_) made.accuracy = accuracy(correct, loss.targets);
-  if (options_.metric == Metric::Bleu) {
-    made.bleu = bleu(batch);
-    result_.interrupted = !made.bleu;
+  if (has_top5) made.top5 = accuracy(top5.of_all(ranks()), loss.targets);
+  if (options_.metric && traits(*options_.metric).writes) {
+    made.written = score_of_written(batch);
+    result_.interrupted = !made.written;
     if (result_.interrupted) return std::nullopt;
   }
   return made;
 }
 
-std::optional<double> Run::bleu(int64_t batch) {
+/// Of language models, which have a target for each place, only where it is asked for.
+bool Run::counts_top5() const {
+  const model::LossSpec spec = model::loss_for(model_, options_.loss);
+  if (!has_top5(model_, spec)) return false;
+  return options_.metric == Metric::Top5 || model::targets_for(model_, spec).shape.empty();
+}
+
+std::optional<double> Run::score_of_written(int64_t batch) {
   const auto written = decode(
       pipeline_, options_.plan, *data_.test,
       {.end = data_.translation->end,
@@ -563,11 +579,7 @@ std::optional<double> Run::bleu(int64_t batch) {
   if (!written) return std::nullopt;
   std::vector<std::string> texts;
   for (const Tokens& tokens : *written) texts.push_back(data_.translation->text(tokens));
-  const std::vector<std::string>& references = data_.translation->references;
-  return text::corpus_bleu(
-             texts,
-             {{references.begin(), references.begin() + static_cast<std::ptrdiff_t>(texts.size())}})
-      .bleu;
+  return written_score(*options_.metric, texts, *data_.translation);
 }
 
 }  // namespace

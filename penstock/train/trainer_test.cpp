@@ -172,6 +172,41 @@ TEST(Trainer, ARunEndsWithTheEvaluationThatReachesItsTarget) {
   }
 }
 
+/// 6 numbers, 9 classes.
+DataSplit nine_classes() {
+  DataSpec spec;
+  spec.name = "synthetic";
+  spec.sample = labelled({6}, 9);
+  spec.train_samples = 90;
+  spec.test_samples = 37;
+  return load_data(spec);
+}
+
+TEST(Trainer, EvaluationsCountTargetsAmongTheFiveLargest) {
+  model::ModelBuilder net("nine");
+  const model::Model model =
+      net.build(net.linear(net.tanh(net.linear(net.input({6}), {.features = 12, .name = "fc1"})),
+                           {.features = 9, .name = "fc2"}));
+  const DataSplit data = nine_classes();
+  for (const ScheduleCase& c : {ScheduleCase{"serial", {1}}, {"gpipe", {2, 1}}}) {
+    TrainOptions options = options_for("gpipe", 1);
+    options.plan = plan_for(model, c);
+    options.metric = Metric::Top5;
+    options.keep_weights = true;
+    const TrainResult result = train(model, data, options);
+    const Batch test = batch_of(*data.test, 0, 37);
+    const at::Tensor hidden =
+        at::tanh(at::linear(test.inputs[0], result.weights[0][0], result.weights[0][1]));
+    const size_t last = result.weights.size() - 1;
+    const at::Tensor logits = at::linear(hidden, result.weights[last][0], result.weights[last][1]);
+    const at::Tensor five = std::get<1>(logits.topk(5, 1));
+    const double hits = five.eq(test.targets.unsqueeze(1)).any(1).sum().item<double>();
+    ASSERT_FALSE(result.evaluations.empty());
+    EXPECT_NEAR(result.evaluations.back().top5.value(), hits / 37, 1e-9) << c.strategy;
+    EXPECT_GE(hits / 37, result.evaluations.back().accuracy.value());
+  }
+}
+
 TEST(Trainer, EvaluationsAreMadeAmongStepsThatDoNotCount) {
   TrainOptions options = options_for("gpipe", 1);
   options.warmup_steps = 5;
@@ -206,7 +241,9 @@ TEST(Trainer, AMetricThatTheLossDoesNotHaveIsRefused) {
   data.test = numbers;
   for (const auto& [metric, words] :
        {std::pair(Metric::Accuracy, "the metric accuracy needs a loss with right and wrong"),
-        std::pair(Metric::Perplexity, "the metric perplexity needs the loss cross-entropy")}) {
+        std::pair(Metric::Perplexity, "the metric perplexity needs the loss cross-entropy"),
+        std::pair(Metric::Top5, "the metric top5 needs the loss cross-entropy and more than"),
+        std::pair(Metric::MeteorStem, "the metric meteor-stem needs sentences to write")}) {
     options.metric = metric;
     EXPECT_THAT(message_of<ConfigError>([&] { train(model, data, options); }),
                 testing::HasSubstr(words));

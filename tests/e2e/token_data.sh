@@ -52,6 +52,22 @@ json_keys bleu precisions brevity_penalty
 numbers bleu | awk '!($1 > 50 && $1 < 90) { exit 1 }' || fail "worse.txt: $(cat out)"
 head -n 3 worse.txt >short.txt
 refused 'worse.txt has 120 lines, short.txt has 3' data bleu worse.txt short.txt
+refused 'worse.txt has 120 lines, short.txt has 3' data meteor worse.txt short.txt
+
+# METEOR, with a WordNet of two words, and without.
+mkdir wordnet
+for pos in noun verb adj adv; do touch "wordnet/index.$pos" "wordnet/$pos.exc"; done
+printf 'automobile n 1 0 1 0 00000012\ncar n 1 0 1 0 00000012\n' >wordnet/index.noun
+echo 'the cars are red' >said.txt
+echo 'the automobile was red' >meant.txt
+echo 'the cars are' >other.txt
+run 0 data meteor said.txt meant.txt --wordnet wordnet --json
+json_keys meteor of_sums links chunks synonyms
+[ "$(numbers links)" = 3 ] || fail "expected 3 linked words: $(cat out)"
+run 0 data meteor said.txt meant.txt other.txt --no-synonyms
+grep -q '^METEOR 0.9498' out || fail "the second reference is better: $(cat out)"
+refused 'apt-get install wordnet-base; or leave synonyms out: --no-synonyms' \
+  data meteor said.txt meant.txt --wordnet none
 : >empty.txt
 refused 'at least one sentence' data bleu empty.txt empty.txt
 
@@ -74,7 +90,7 @@ refused "no vocabulary of 8 tokens" data text --from ptb.txt --vocabulary 8 -o b
 refused 'valid must be from 0 to 0.5' data text --from ptb.txt --valid-share 2 -o bad
 refused 'expected one of bpe, unigram, word' data text --from ptb.txt --vocabulary-type x -o bad
 refused 'holds other files' data text --from ptb.txt --vocabulary 60 -o ptb
-refused "unknown command 'txt', expected one of translation, text, bleu" data txt
+refused "unknown command 'txt', expected one of translation, text, bleu, meteor" data txt
 refused 'no command, expected one of' data
 refused "unknown option '--nonsense'" data text --from ptb.txt -o bad --nonsense
 grep -q 'Try: penstock data text --help' err || fail "no hint: $(cat err)"

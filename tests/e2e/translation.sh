@@ -50,7 +50,7 @@ for beam in 1 3; do
 done
 
 # What cannot be judged so is refused.
-refused 'the metric bleu needs pairs of sentences' train --model gpt --input 16 --width 16 \
+refused 'the metric bleu needs sentences to write' train --model gpt --input 16 --width 16 \
   --depth 1 --data synthetic --metric bleu --steps 1
 refused "expected one of loss, accuracy" train "${model[@]}" --metric rouge --steps 1
 refused 'knows 10: a model of as many is expected' train "${model[@]}" --classes 10 --steps 1

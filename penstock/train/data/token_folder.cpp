@@ -73,19 +73,19 @@ Sentences read_sentences(const TokenFolder& folder, std::string_view part, std::
 }
 
 /// The texts of these sentences of the test part, a line each.
-std::vector<std::string> read_references(const TokenFolder& folder,
-                                         const std::vector<int64_t>& sentences) {
+std::vector<std::vector<std::string>> read_references(const TokenFolder& folder,
+                                                      const std::vector<int64_t>& sentences) {
   const std::string file = (folder.path / "test.target.txt").string();
   std::vector<std::string> lines;
   std::istringstream text(read_file(file, kMostTextBytes));
   for (std::string line; std::getline(text, line);) lines.push_back(line);
-  std::vector<std::string> references;
+  std::vector<std::vector<std::string>> references;
   for (const int64_t sentence : sentences) {
     if (sentence >= std::ssize(lines)) {
       throw ParseError(file, 0,
                        fmt::format("expected a line for each pair, found {} lines", lines.size()));
     }
-    references.push_back(std::move(lines[static_cast<size_t>(sentence)]));
+    references.push_back({std::move(lines[static_cast<size_t>(sentence)])});
   }
   return references;
 }

@@ -93,7 +93,7 @@ TEST_F(TokenFolders, PairsHaveTheirEndsAndAreFilledUp) {
   EXPECT_EQ(data.train->count_targets({0, 2, 1}), 8);
   EXPECT_EQ(data.test->size(), 1);
   ASSERT_NE(data.translation, nullptr);
-  EXPECT_EQ(data.translation->references, std::vector<std::string>{"haus"});
+  EXPECT_EQ(data.translation->references, std::vector<std::vector<std::string>>{{"haus"}});
   EXPECT_EQ(data.translation->text({2, 6, 7, 8, 5, 4, 3, 0}), "hof und haus");
   EXPECT_EQ(data.translation->text({4, 70'000, 5}), "haus \u2047  und")
       << "a model that knows more";

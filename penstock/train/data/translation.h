@@ -1,5 +1,5 @@
-// What a translation's test set has beside its tokens: texts to compare with, and how tokens become
-// text.
+// What a test set of sentences to be written has beside its tokens: texts to compare with, and how
+// tokens become text.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 namespace penstock::train {
 
 struct Translation {
-  int64_t end = 3;                      ///< the token that ends a sentence
-  std::vector<std::string> references;  ///< of the test samples, in their order
+  int64_t end = 3;  ///< the token that ends a sentence
+  /// Of the test samples, in their order: at least one each.
+  std::vector<std::vector<std::string>> references;
   /// Thread-safe.
   std::function<std::string(const std::vector<int64_t>& tokens)> text;
 };

@@ -1,8 +1,9 @@
-// penstock data: texts and translations as folders of tokens, and BLEU.
+// penstock data: texts and translations as folders of tokens, BLEU and METEOR.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,9 +25,11 @@ struct DataOptions : CommonOptions {
   std::array<std::array<std::string, 2>, text::kParts> pairs;  ///< by part: source, target
 };
 
-struct BleuOptions : CommonOptions {
+struct ScoreOptions : CommonOptions {
   std::string hypotheses;
   std::vector<std::string> references;
+  bool without_synonyms = false;
+  std::string wordnet = std::string(text::kWordNetFolder);
 };
 
 /// The words as a shell reads them.
@@ -161,41 +164,90 @@ Command text_command(CLI::App& parent, const std::string& typed) {
   return {app, [options]() { return run_data(*options); }};
 }
 
-int run_bleu(const BleuOptions& options) {
-  std::vector<std::vector<std::string>> references;
-  const std::vector<std::string> hypotheses = text::read_lines(options.hypotheses);
+struct ScoredLines {
+  std::vector<std::string> hypotheses;
+  std::vector<std::vector<std::string>> references;  ///< by file
+};
+
+ScoredLines read_scored(const ScoreOptions& options) {
+  ScoredLines lines{.hypotheses = text::read_lines(options.hypotheses), .references = {}};
   for (const std::string& file : options.references) {
-    references.push_back(text::read_lines(file));
-    if (references.back().size() != hypotheses.size())
-      throw ConfigError(
-          fmt::format("{} has {} lines, {} has {}: expected a reference on the line of "
-                      "the same number",
-                      options.hypotheses, hypotheses.size(), file, references.back().size()));
+    lines.references.push_back(text::read_lines(file));
+    if (lines.references.back().size() != lines.hypotheses.size())
+      throw ConfigError(fmt::format(
+          "{} has {} lines, {} has {}: expected a reference on the line of "
+          "the same number",
+          options.hypotheses, lines.hypotheses.size(), file, lines.references.back().size()));
   }
-  const text::BleuScore score = text::corpus_bleu(hypotheses, references);
+  return lines;
+}
+
+int run_bleu(const ScoreOptions& options) {
+  const ScoredLines lines = read_scored(options);
+  const text::BleuScore score = text::corpus_bleu(lines.hypotheses, lines.references);
   write_output("", options.json ? bleu_json(score).dump() + "\n" : bleu_text(score));
   return kExitYes;
 }
 
-Command bleu_command(CLI::App& parent) {
-  auto options = std::make_shared<BleuOptions>();
-  CLI::App* app = parent.add_subcommand("bleu", "BLEU of translations, as sacreBLEU computes it");
-  app->add_option("hypotheses", options->hypotheses, "Translations, one a line")->required();
-  app->add_option("references", options->references,
-                  "Files of references: the line of the same number")
+void add_score_options(CLI::App& app, ScoreOptions& options) {
+  app.add_option("hypotheses", options.hypotheses, "Sentences to be scored, one a line")
       ->required();
-  add_common(*app, *options);
+  app.add_option("references", options.references,
+                 "Files of references: the line of the same number")
+      ->required();
+  add_common(app, options);
+}
+
+Command bleu_command(CLI::App& parent) {
+  auto options = std::make_shared<ScoreOptions>();
+  CLI::App* app = parent.add_subcommand("bleu", "BLEU of translations, as sacreBLEU computes it");
+  add_score_options(*app, *options);
   return {app, [options]() { return run_bleu(*options); }};
+}
+
+int run_meteor(const ScoreOptions& options) {
+  const ScoredLines lines = read_scored(options);
+  std::vector<std::vector<std::string>> by_sentence(lines.hypotheses.size());
+  for (size_t i = 0; i < by_sentence.size(); ++i) {
+    for (const std::vector<std::string>& list : lines.references) by_sentence[i].push_back(list[i]);
+  }
+  std::optional<text::WordNet> wordnet;
+  if (!options.without_synonyms) {
+    try {
+      wordnet.emplace(std::filesystem::path(options.wordnet));
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}; or leave synonyms out: --no-synonyms", error.what()));
+    }
+  }
+  const text::MeteorScore score =
+      text::corpus_meteor(lines.hypotheses, by_sentence, wordnet ? &*wordnet : nullptr);
+  write_output("", options.json ? meteor_json(score, !options.without_synonyms).dump() + "\n"
+                                : meteor_text(score, !options.without_synonyms));
+  return kExitYes;
+}
+
+Command meteor_command(CLI::App& parent) {
+  auto options = std::make_shared<ScoreOptions>();
+  CLI::App* app = parent.add_subcommand(
+      "meteor", "METEOR of sentences: equal words, equal stems, synonyms (English)");
+  CLI::Option* none = app->add_flag("--no-synonyms", options->without_synonyms,
+                                    "Without WordNet: equal words and stems alone");
+  app->add_option("--wordnet", options->wordnet, "The folder of WordNet's files")
+      ->capture_default_str()
+      ->excludes(none);
+  add_score_options(*app, *options);
+  return {app, [options]() { return run_meteor(*options); }};
 }
 
 }  // namespace
 
 std::vector<Command> data_commands(CLI::App& parent, const std::vector<std::string>& words) {
   CLI::App* app = parent.add_subcommand(
-      "data", "Texts and translations as folders of tokens; BLEU of translations");
+      "data", "Texts and translations as folders of tokens; BLEU and METEOR of sentences");
   app->require_subcommand(1);
   const std::string typed = as_typed(words);
-  return {translation_command(*app, typed), text_command(*app, typed), bleu_command(*app)};
+  return {translation_command(*app, typed), text_command(*app, typed), bleu_command(*app),
+          meteor_command(*app)};
 }
 
 }  // namespace penstock::tool

@@ -132,4 +132,22 @@ Json bleu_json(const text::BleuScore& score) {
           {"smoothing", "exp"}};
 }
 
+std::string meteor_text(const text::MeteorScore& score, bool has_synonyms) {
+  const text::MeteorCounts& counts = score.counts;
+  return fmt::format(
+      "METEOR {:.4f}, the mean of the sentences; {:.4f} of their sums ({} in {}; {} beside {} of "
+      "the references)\n"
+      "lower case, tokens by 13a; equal words, Porter's stems{}; alpha 0.9, beta 3, gamma 0.5\n",
+      score.meteor, score.of_sums, plural(counts.links, "linked word"),
+      plural(counts.chunks, "chunk"), plural(counts.words, "word"), counts.reference_words,
+      has_synonyms ? ", WordNet's synonyms" : " (no synonyms)");
+}
+
+Json meteor_json(const text::MeteorScore& score, bool has_synonyms) {
+  return {{"meteor", score.meteor},      {"of_sums", score.of_sums},
+          {"links", score.counts.links}, {"chunks", score.counts.chunks},
+          {"words", score.counts.words}, {"reference_words", score.counts.reference_words},
+          {"synonyms", has_synonyms},    {"tokenizer", "13a"}};
+}
+
 }  // namespace penstock::tool

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "penstock/text/metrics/bleu.h"
+#include "penstock/text/metrics/meteor.h"
 #include "penstock/text/prepare.h"
 #include "penstock/util/files/json.h"
 
@@ -16,5 +17,8 @@ Json data_json(const text::PreparedData& data, const text::DataRequest& request)
 
 std::string bleu_text(const text::BleuScore& score);
 Json bleu_json(const text::BleuScore& score);
+
+std::string meteor_text(const text::MeteorScore& score, bool has_synonyms);
+Json meteor_json(const text::MeteorScore& score, bool has_synonyms);
 
 }  // namespace penstock::tool

@@ -38,7 +38,8 @@ void ConsoleObserver::on_evaluation(const train::Evaluation& e) {
   bar_.reset();
   std::cerr << fmt::format("step {}: test loss {:.4f}", e.step, e.loss);
   if (e.accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *e.accuracy);
-  if (e.bleu) std::cerr << fmt::format(", BLEU {:.2f}", *e.bleu);
+  if (e.top5) std::cerr << fmt::format(", top-5 {:.2f} %", 100 * *e.top5);
+  if (e.written) std::cerr << fmt::format(", {:.4g} of written sentences", *e.written);
   std::cerr << std::endl;
 }
 
