@@ -38,6 +38,7 @@ core=(
   "libmicrohttpd-dev|serves the live page of a stream"
   "zlib1g-dev|checksums and compressed data sets"
   "libsentencepiece-dev|vocabularies of texts"
+  "libfreetype-dev|pictures of emoji, for captioned clips"
   "libgtest-dev|unit tests"
   "libgmock-dev|unit tests"
   "librapidcheck-dev|property tests"

@@ -2,25 +2,46 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "penstock/imported/import_model.h"
 #include "penstock/job/chosen_model.h"
+#include "penstock/model/zoo.h"
 #include "penstock/train/data/data_formats.h"
 #include "penstock/train/data/token_folder.h"
 #include "penstock/util/error.h"
 
 namespace penstock::job {
 
+namespace {
+
+/// Of clips with captions: "12x3072x9", with a place for the captions' end.
+std::string clip_input(const train::ClipSizes& clips) {
+  return fmt::format("{}x{}x{}", clips.frames, clips.numbers, clips.words + 1);
+}
+
+bool takes_clips(const std::string& name) {
+  return std::any_of(model::zoo().begin(), model::zoo().end(), [&](const model::ZooEntry& entry) {
+    return entry.name == name && entry.takes_clips;
+  });
+}
+
+}  // namespace
+
 model::Model model_for_data(const options::ModelRequest& request, const std::string& data) {
-  model::Model model = chosen_model(request);
   const train::DataFormatRow* const format = train::find_data_format(data);
   const bool has_vocabulary = format != nullptr && format->named == train::DataNamed::AsTokenFolder;
-  const bool takes_tokens = model.inputs().front().values > 0;
-  if (!has_vocabulary || !takes_tokens || request.classes > 0 ||
-      imported::is_program_file(request.name))
-    return model;
-  options::ModelRequest with_vocabulary = request;
-  with_vocabulary.classes = train::TokenFolder(data).vocabulary;
-  return chosen_model(with_vocabulary);
+  if (!has_vocabulary || imported::is_program_file(request.name)) return chosen_model(request);
+  const train::TokenFolder folder(data);
+  options::ModelRequest of_data = request;
+  if (of_data.input.empty() && folder.task == train::TokenTask::Captions &&
+      takes_clips(of_data.name))
+    of_data.input = clip_input(folder.clips);
+  model::Model model = chosen_model(of_data);
+  const bool takes_tokens = model.inputs().back().values > 0;
+  if (!takes_tokens || of_data.classes > 0) return model;
+  of_data.classes = folder.vocabulary;
+  return chosen_model(of_data);
 }
 
 train::DataSplit data_for(const model::Model& model, const options::TrainRequest& request) {

@@ -16,7 +16,8 @@
 namespace penstock::job {
 
 /// The chosen model. A language model of the zoo knows as many tokens as the data's vocabulary has,
-/// unless the user has said how many. Throws ConfigError as chosen_model().
+/// and one of clips takes those of the data, unless the user has said otherwise. Throws ConfigError
+/// as chosen_model().
 model::Model model_for_data(const options::ModelRequest& request, const std::string& data);
 
 /// Reads what the request names, for this model. Throws ConfigError as train::load_data().

@@ -61,6 +61,16 @@ Value SequenceBuilder::concat_features(const std::vector<Value>& parts, const st
   });
 }
 
+Value SequenceBuilder::frames_to_sheet(const Value& x, int64_t channels, const std::string& name) {
+  return apply_made("frames_to_sheet", name, {x},
+                    [&] { return detail::make_frames_to_sheet(channels); });
+}
+
+Value SequenceBuilder::sheet_to_frames(const Value& x, int64_t frames, const std::string& name) {
+  return apply_made("sheet_to_frames", name, {x},
+                    [&] { return detail::make_sheet_to_frames(frames); });
+}
+
 Value SequenceBuilder::pad_places(const Value& x, const PlacesOptions& options) {
   return apply_made("pad_places", options.name, {x},
                     [&] { return detail::make_pad_places(options); });

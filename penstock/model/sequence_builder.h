@@ -50,6 +50,11 @@ class SequenceBuilder : public ModelBuilder {
   /// Zeros before and behind the places, or so many places left out.
   Value pad_places(const Value& x, const PlacesOptions& options);
   Value cut_places(const Value& x, const PlacesOptions& options);
+  /// Frames [frames, channels * side * side] one below the other, [channels, frames * side, side],
+  /// so that convolutions read them; at the borders they see the neighbour.
+  Value frames_to_sheet(const Value& x, int64_t channels, const std::string& name = "");
+  /// Back: [channels, frames * height, width] makes [frames, channels * height * width].
+  Value sheet_to_frames(const Value& x, int64_t frames, const std::string& name = "");
   /// torch.nn.LSTM of one layer and direction: [time, features], the states zero at first.
   Value lstm(const Value& x, const LstmOptions& options);
   /// Dropout with one mask for all places of a sample.

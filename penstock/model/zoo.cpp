@@ -29,7 +29,8 @@ struct OwnOptions {
   int64_t heads = 0;
   int64_t embedding = 0;
   std::optional<double> dropout = {};
-  bool per_pixel = false;  ///< whether there is such a form
+  bool per_pixel = false;    ///< whether there is such a form
+  bool takes_depth = false;  ///< whether a depth may be chosen where its own value is 0
 };
 
 struct Architecture {
@@ -94,12 +95,13 @@ const std::vector<Architecture>& architectures() {
        Takes::SentencePairs,
        {.width = 1024, .depth = 8, .dropout = 0.2}},
       {{"s2vt",
-        "two LSTMs that see a video's frames and caption it (width 1000, embedding 500)",
+        "two LSTMs that see a video's frames and caption it (width 1000, embedding 500, depth 0)",
         {80, 4096, 20},
-        12'594},
+        12'594,
+        /*takes_clips=*/true},
        detail::make_s2vt,
        Takes::CaptionedVideos,
-       {.width = 1000, .embedding = 500}},
+       {.width = 1000, .embedding = 500, .takes_depth = true}},
   };
   return all;
 }
@@ -151,7 +153,7 @@ ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
   if (full.input_shape.empty()) full.input_shape = architecture.entry.input_shape;
   full.classes = chosen(spec.classes, architecture.entry.classes, kMaxWidth, "classes");
   full.width = chosen(spec.width, own.width, kMaxWidth, "width");
-  full.depth = chosen(spec.depth, own.depth, kMaxDepth, "depth");
+  full.depth = own.takes_depth ? spec.depth : chosen(spec.depth, own.depth, kMaxDepth, "depth");
   full.kernel = chosen(spec.kernel, own.kernel, kMaxKernel, "kernel");
   full.heads = chosen(spec.heads, own.heads, kMaxWidth, "heads");
   full.embedding = chosen(spec.embedding, own.embedding, kMaxWidth, "embedding");

@@ -17,7 +17,8 @@ struct ZooEntry {
   std::string name;
   std::string description;
   Shape input_shape;
-  int64_t classes;  ///< of language models: the tokens that they know
+  int64_t classes;           ///< of language models: the tokens that they know
+  bool takes_clips = false;  ///< input_shape is frames, numbers of a frame, words
 };
 
 /// In the order of kZooNames (zoo_names.h).

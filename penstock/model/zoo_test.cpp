@@ -299,6 +299,22 @@ TEST(Zoo, S2vtIsThatOfPyTorchsModules) {
       2, expected);
 }
 
+TEST(Zoo, S2vtReadsPicturesByConvolutions) {
+  const ModelSpec spec{
+      .name = "s2vt", .input_shape = {4, 3 * 8 * 8, 3}, .classes = 11, .width = 6, .embedding = 4};
+  ModelSpec deep = spec;
+  deep.depth = 2;
+  // Two convolutions of 16 and 32 channels leave 2x2 pixels.
+  const int64_t convolutions = 16 * 27 + 2 * 16 + 32 * 16 * 9 + 2 * 32;
+  EXPECT_EQ(make_model(deep).parameter_count(),
+            make_model(spec).parameter_count() + convolutions + 4 * (32 * 4 - 3 * 64));
+  deep.depth = 4;
+  EXPECT_THROW(make_model(deep), ConfigError);  // 8 pixels cannot be halved so often
+  deep.depth = 1;
+  deep.input_shape = {4, 100, 3};
+  EXPECT_THROW(make_model(deep), ConfigError);  // no square
+}
+
 TEST(Zoo, ResNetsTakeSmallImages) {
   const Model model = make_model({.name = "resnet18", .input_shape = {3, 32, 32}, .classes = 7});
   const at::Tensor y = forward(model, at::randn({2, 3, 32, 32}));

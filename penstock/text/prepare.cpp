@@ -147,23 +147,16 @@ void say_if_long(const Corpus& corpus, std::string_view what) {
   if (sentences >= kMany) log_info(fmt::format("{}: {}", plural(sentences, "sentence"), what));
 }
 
-Json side_json(const SideCounts& side) {
-  return {{"words", side.words},
-          {"tokens", side.tokens},
-          {"unknown", side.unknown},
-          {"longest", side.longest}};
-}
-
 Json part_json(const PartCounts& part, Task task) {
   if (task == Task::Text) {
     Json json{{"sentences", part.sentences}};
-    json.update(side_json(part.source));
+    json.update(counts_json(part.source));
     return json;
   }
   return {{"pairs", part.sentences},
           {"tokens", part.source.tokens + part.target.tokens},
-          {"source", side_json(part.source)},
-          {"target", side_json(part.target)}};
+          {"source", counts_json(part.source)},
+          {"target", counts_json(part.target)}};
 }
 
 Json removed_json(const Removed& removed) {
@@ -179,26 +172,12 @@ Json manifest_of(const DataRequest& request, const Corpus& corpus, const Vocabul
     if (data.parts[p].sentences > 0)
       parts[std::string(kPartNames[p])] = part_json(data.parts[p], request.task);
   }
-  Json sources = Json::array();
-  for (const Origin& origin : corpus.origins)
-    sources.push_back({{"name", origin.name},
-                       {"version", origin.version},
-                       {"licence", origin.licence},
-                       {"files", origin.files}});
   return {{"format", "penstock-tokens"},
           {"version", 1},
           {"task", request.task == Task::Text ? "text" : "translation"},
-          {"vocabulary",
-           {{"size", vocabulary.size()},
-            {"type", name_of(vocabulary.kind())},
-            {"pad", kPad},
-            {"unknown", kUnknown},
-            {"begin", kBegin},
-            {"end", kEnd},
-            {"model", kVocabularyName},
-            {"crc32", crc32_of(vocabulary.model())}}},
+          {"vocabulary", vocabulary_json(vocabulary)},
           {"parts", parts},
-          {"sources", sources},
+          {"sources", sources_json(corpus.origins)},
           {"removed", removed_json(data.removed)},
           {"recurs", data.recurrence.after},
           {"recurs_before_removal", data.recurrence.before},

@@ -8,9 +8,11 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "penstock/text/corpus.h"
 #include "penstock/text/vocabulary.h"
@@ -53,6 +55,21 @@ void open_token_folder(const std::filesystem::path& folder);
 std::array<PartCounts, kParts> write_tokens(const Corpus& corpus, Task task,
                                             const Vocabulary& vocabulary,
                                             const std::filesystem::path& folder);
+
+/// vocabulary.model and vocabulary.txt. Throws as write_tokens.
+void write_vocabulary(const Vocabulary& vocabulary, const std::filesystem::path& folder);
+
+/// By number of a line, from 0 on.
+using LineAt = std::function<const std::string&(size_t)>;
+/// `count` sentences as NAME.bin and NAME.idx and, where `has_lines`, NAME.txt; removes them where
+/// there is none. Throws as write_tokens.
+SideCounts write_lines(const std::filesystem::path& folder, const std::string& name, size_t count,
+                       const LineAt& line, bool has_lines, const Vocabulary& vocabulary);
+
+/// Parts of a manifest.
+Json counts_json(const SideCounts& side);
+Json vocabulary_json(const Vocabulary& vocabulary);
+Json sources_json(const std::vector<Origin>& origins);
 
 /// Throws as write_tokens.
 void write_manifest(const Json& manifest, const std::filesystem::path& folder);

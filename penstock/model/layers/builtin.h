@@ -44,6 +44,8 @@ LayerPtr make_additive_attention(int64_t features);
 LayerPtr make_reverse_sequence();
 LayerPtr make_pad_places(const PlacesOptions& options);
 LayerPtr make_cut_places(const PlacesOptions& options);
+LayerPtr make_frames_to_sheet(int64_t channels);
+LayerPtr make_sheet_to_frames(int64_t frames);
 LayerPtr make_lstm(int64_t in_features, const LstmOptions& options);
 
 }  // namespace penstock::model::detail

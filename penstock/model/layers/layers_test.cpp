@@ -90,6 +90,8 @@ std::vector<Trial> trials() {
                    std::vector<Shape>{{3}}, 2, 3);
   all.emplace_back(detail::make_pad_places({.before = 1, .behind = 2}), std::vector<Shape>{{3, 2}});
   all.emplace_back(detail::make_cut_places({.before = 1, .behind = 2}), std::vector<Shape>{{5, 2}});
+  all.emplace_back(detail::make_frames_to_sheet(2), std::vector<Shape>{{3, 8}});
+  all.emplace_back(detail::make_sheet_to_frames(3), std::vector<Shape>{{2, 6, 2}});
   all.emplace_back(detail::make_concat_features(2), std::vector<Shape>{{3, 2}, {3, 1}});
   all.emplace_back(detail::make_reverse_sequence(), std::vector<Shape>{{4, 2}, {4}}, 2, 3);
   all.emplace_back(detail::make_additive_attention(3),
@@ -352,6 +354,9 @@ TEST(Layers, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(detail::make_split(2)->output_shapes({{3, 2}}), ConfigError);
   EXPECT_THROW(detail::make_pad_places({.before = 1})->output_shapes({{4}}), ConfigError);
   EXPECT_THROW(detail::make_cut_places({.before = 4})->output_shapes({{4, 2}}), ConfigError);
+  EXPECT_THROW(detail::make_frames_to_sheet(3)->output_shapes({{4, 36}}), ConfigError);
+  EXPECT_THROW(detail::make_frames_to_sheet(3)->output_shapes({{4}}), ConfigError);
+  EXPECT_THROW(detail::make_sheet_to_frames(4)->output_shapes({{3, 6, 2}}), ConfigError);
   EXPECT_THROW(detail::make_concat_features(2)->output_shapes({{4, 2}, {3, 2}}), ConfigError);
   EXPECT_THROW(detail::make_reverse_sequence()->output_shapes({{4, 2}, {3}}), ConfigError);
   EXPECT_THROW(detail::make_additive_attention(3)->output_shapes({{2, 3}, {4, 3}, {5, 2}, {4}}),

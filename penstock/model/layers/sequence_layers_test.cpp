@@ -111,6 +111,18 @@ TEST(Places, AreAddedAndLeftOutAtBothEnds) {
   EXPECT_TRUE(at::equal(narrower.run()[0], wider.inputs[0]));
 }
 
+TEST(FrameSheet, HasFramesOneBelowTheOther) {
+  Trial sheet(detail::make_frames_to_sheet(3), {{4, 12}});
+  const at::Tensor y = sheet.run()[0];
+  EXPECT_EQ(y.sizes(), (at::IntArrayRef{2, 3, 8, 2}));
+  for (int64_t f = 0; f < 4; ++f)
+    EXPECT_TRUE(
+        at::equal(y.narrow(2, 2 * f, 2), sheet.inputs[0].select(1, f).reshape({2, 3, 2, 2})));
+  Trial frames(detail::make_sheet_to_frames(4), {{3, 8, 2}});
+  frames.inputs[0] = y;
+  EXPECT_TRUE(at::equal(frames.run()[0], sheet.inputs[0]));
+}
+
 TEST(Lstm, IsThatOfLibtorch) {
   for (const int64_t time : {1, 7}) {
     Trial trial(detail::make_lstm(5, {.features = 3}), {{time, 5}}, 4);

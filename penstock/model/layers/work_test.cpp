@@ -136,6 +136,8 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
       {detail::make_concat_features(2), {{2, 1}, {2, 2}}, 4 * 2 * 12, 0, 4 * 12},
       {detail::make_pad_places({.before = 1}), {{2, 3}}, 4 * (12 + 18), 0, 4 * 18},
       {detail::make_cut_places({.before = 1}), {{3, 2}}, 4 * 2 * 8, 4 * (12 + 8 + 8), 4 * 8},
+      {detail::make_frames_to_sheet(1), {{2, 4}}, 4 * 2 * 16, 4 * 2 * 16, 4 * 16},
+      {detail::make_sheet_to_frames(2), {{1, 4, 2}}, 4 * 2 * 16, 4 * 2 * 16, 4 * 16},
       {detail::make_reverse_sequence(), {{3, 2}, {3}}, 4 * 2 * 12, 4 * 3 * 12, 4 * 12},
       {detail::make_split(2), {{2, 3}}, 0, 4 * 2 * 12, 0},
       {detail::make_flatten(), {{2, 3}}, 0, 0, 0},

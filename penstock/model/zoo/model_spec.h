@@ -19,6 +19,7 @@ struct ModelSpec {
   /// numbers that stand for a place.
   int64_t width = 0;
   /// mlp: hidden layers. tied_mlp: layers of the encoder. partime: convolutions. gpt: blocks.
+  /// s2vt: convolutions that read the frames, which are pictures then.
   int64_t depth = 0;
   int64_t kernel = 0;     ///< partime: side of the convolutions' kernels, odd
   int64_t heads = 0;      ///< gpt: heads of attention, which divide the width

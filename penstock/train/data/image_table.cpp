@@ -21,6 +21,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/text/printable.h"
+#include "penstock/util/text/table_line.h"
 
 namespace penstock::train {
 
@@ -35,32 +36,6 @@ constexpr std::array<std::string_view, 9> kImageColumns = {
 constexpr std::array<std::string_view, 6> kLabelColumns = {"label",    "labels", "class",
                                                            "category", "target", "class_name"};
 constexpr std::array<std::string_view, 4> kPartColumns = {"split", "part", "set", "subset"};
-
-/// The cells of the line at the front of the text, which is taken; a quoted one may hold anything.
-Cells take_line(std::string_view& text, char separator) {
-  Cells cells(1);
-  bool is_quoted = false;
-  size_t at = 0;
-  for (; at < text.size(); ++at) {
-    const char c = text[at];
-    if (c == '"') {
-      // Two of them stand for one.
-      if (is_quoted && text.substr(at + 1).starts_with('"'))
-        cells.back() += text[++at];
-      else
-        is_quoted = !is_quoted;
-    } else if (!is_quoted && c == '\n') {
-      ++at;
-      break;
-    } else if (!is_quoted && c == separator) {
-      cells.emplace_back();
-    } else if (c != '\r') {
-      cells.back() += c;
-    }
-  }
-  text.remove_prefix(at);
-  return cells;
-}
 
 std::optional<size_t> column(const Cells& header, std::span<const std::string_view> names) {
   for (const std::string_view name : names) {
@@ -91,7 +66,7 @@ std::vector<Row> rows_of_table(const fs::path& table) {
       : first.find(',') == std::string_view::npos && first.find(';') != std::string_view::npos
           ? ';'
           : ',';
-  const Cells header = take_line(text, separator);
+  const Cells header = take_table_line(text, separator);
   auto image = column(header, kImageColumns);
   auto label = column(header, kLabelColumns);
   const auto part = column(header, kPartColumns);
@@ -107,7 +82,7 @@ std::vector<Row> rows_of_table(const fs::path& table) {
   }
   std::vector<Row> rows;
   for (int64_t line = 2; !text.empty(); ++line) {
-    Cells cells = take_line(text, separator);
+    Cells cells = take_table_line(text, separator);
     if (cells.size() == 1 && cells.front().empty()) continue;
     if (cells.size() != header.size()) {
       throw ParseError(place, static_cast<int>(line),

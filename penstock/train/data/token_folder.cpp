@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <utility>
 
 #include "penstock/text/token_folder.h"
+#include "penstock/train/data/caption_dataset.h"
 #include "penstock/train/data/data_formats.h"
+#include "penstock/train/data/npy.h"
 #include "penstock/train/data/token_files.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
@@ -39,7 +43,9 @@ TokenTask task_of(const JsonReader& task) {
   const std::string text = task.text();
   if (text == "text") return TokenTask::Text;
   if (text == "translation") return TokenTask::Translation;
-  task.fail(fmt::format("expected \"text\" or \"translation\", found \"{:.40}\"", text));
+  if (text == "captions") return TokenTask::Captions;
+  task.fail(
+      fmt::format("expected \"text\", \"translation\" or \"captions\", found \"{:.40}\"", text));
 }
 
 /// `n` + 1 offsets of sentences, each uint64 of the machine's order, ascending from 0 to the number
@@ -72,37 +78,114 @@ Sentences read_sentences(const TokenFolder& folder, std::string_view part, std::
   return sentences;
 }
 
-/// The texts of these sentences of the test part, a line each.
-std::vector<std::vector<std::string>> read_references(const TokenFolder& folder,
-                                                      const std::vector<int64_t>& sentences) {
+using References = std::vector<std::vector<std::string>>;
+
+/// The texts of the test part, of which there are at least `expected`.
+std::vector<std::string> read_test_lines(const TokenFolder& folder, int64_t expected) {
   const std::string file = (folder.path / "test.target.txt").string();
   std::vector<std::string> lines;
   std::istringstream text(read_file(file, kMostTextBytes));
   for (std::string line; std::getline(text, line);) lines.push_back(line);
-  std::vector<std::vector<std::string>> references;
-  for (const int64_t sentence : sentences) {
-    if (sentence >= std::ssize(lines)) {
-      throw ParseError(file, 0,
-                       fmt::format("expected a line for each pair, found {} lines", lines.size()));
-    }
+  if (std::ssize(lines) < expected)
+    throw ParseError(file, 0,
+                     fmt::format("expected a line for each of {} sentences, found {} lines",
+                                 expected, lines.size()));
+  return lines;
+}
+
+/// The texts of these sentences of the test part, a line each.
+References read_references(const TokenFolder& folder, const std::vector<int64_t>& sentences) {
+  const int64_t last = sentences.empty() ? 0 : sentences.back() + 1;
+  std::vector<std::string> lines = read_test_lines(folder, last);
+  References references;
+  for (const int64_t sentence : sentences)
     references.push_back({std::move(lines[static_cast<size_t>(sentence)])});
-  }
+  return references;
+}
+
+/// Of each sample all captions of its clip.
+References captions_of(const TokenFolder& folder, const std::vector<int64_t>& clip_of_line,
+                       const std::vector<int64_t>& clip_of_sample) {
+  const std::vector<std::string> lines = read_test_lines(folder, std::ssize(clip_of_line));
+  std::map<int64_t, std::vector<std::string>> by_clip;
+  for (size_t i = 0; i < clip_of_line.size(); ++i) by_clip[clip_of_line[i]].push_back(lines[i]);
+  References references;
+  for (const int64_t clip : clip_of_sample) references.push_back(by_clip.at(clip));
   return references;
 }
 
 std::shared_ptr<const Translation> translation_of(const TokenFolder& folder,
-                                                  const PairDataset& test) {
+                                                  References references) {
   const std::string file = (folder.path / text::kPiecesName).string();
   const auto pieces = std::make_shared<const text::Pieces>(
       text::Pieces::parse(read_file(file, kMostTextBytes), file));
-  Translation translation{.end = folder.special.end,
-                          .references = read_references(folder, test.sentences()),
-                          .text = {}};
+  Translation translation{
+      .end = folder.special.end, .references = std::move(references), .text = {}};
   // A model may know more tokens than the vocabulary: those are unknown.
   translation.text = [pieces, unwritten = folder.unwritten](const std::vector<int64_t>& tokens) {
     return pieces->text(tokens, unwritten);
   };
   return std::make_shared<const Translation>(std::move(translation));
+}
+
+/// int32 numbers of clips.
+std::vector<int64_t> read_clip_numbers(const std::string& file) {
+  const StoredArray array = read_npy(file);
+  if (array.sizes().size() != 1 || !at::isIntegralType(array.type(), /*includeBool=*/false))
+    throw ParseError(file, 0,
+                     fmt::format("expected one row of whole numbers, found {}",
+                                 describe(array.type(), array.sizes())));
+  const at::Tensor numbers = array.block(0, array.size()).to(at::kLong).contiguous();
+  const auto* const first = numbers.data_ptr<int64_t>();
+  return {first, first + numbers.numel()};
+}
+
+CaptionedClips read_clips(const TokenFolder& folder, const std::string& part) {
+  const std::string stem = (folder.path / part).string();
+  CaptionedClips clips{.frames = read_npy(stem + ".frames.npy"),
+                       .scale = folder.clips.are_pixels ? 1.0 / 255 : 1.0,
+                       .captions = read_sentences(folder, part, "target"),
+                       .clip_of = read_clip_numbers(stem + ".clips.npy")};
+  if (clips.frames.sizes().size() != 3)
+    throw ParseError(stem + ".frames.npy", 0,
+                     fmt::format("expected clips, frames, numbers, found {}",
+                                 describe(clips.frames.type(), clips.frames.sizes())));
+  return clips;
+}
+
+DataParts read_captioned(const DataSpec& spec, const TokenFolder& folder) {
+  DataParts found{.test_from = "test"};
+  const auto read = [&](const std::string& part, bool one_of_each) {
+    const std::string name = (folder.path / part).string();
+    auto data = part_of(name, [&] {
+      return std::make_shared<CaptionDataset>(name, spec.sample, read_clips(folder, part),
+                                              folder.special, spec.ignore_index, one_of_each);
+    });
+    found.left_out.add(data->left_out());
+    return data;
+  };
+  found.train = read("train", /*one_of_each=*/false);
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder.path / "test.frames.npy", ignored)) return found;
+  const auto test = read("test", /*one_of_each=*/true);
+  const auto clips = read_clip_numbers((folder.path / "test.clips.npy").string());
+  found.translation = translation_of(folder, captions_of(folder, clips, test->clips()));
+  found.test = test;
+  return found;
+}
+
+ClipSizes clip_sizes(const JsonReader& root) {
+  constexpr int64_t kMost = 1 << 24;
+  const JsonReader frames = root.at("frames");
+  ClipSizes sizes{.frames = frames.at("count").integer(1, kMost),
+                  .numbers = frames.at("numbers").integer(1, kMost),
+                  .are_pixels = frames.at("kind").text() == "pixels"};
+  const JsonReader parts = root.at("parts");
+  for (const char* part : {"train", "valid", "test"}) {
+    if (parts.has(part))
+      sizes.words = std::max(sizes.words, parts.at(part).at("longest").integer(0, kMost));
+  }
+  return sizes;
 }
 
 void check_vocabulary(const TokenFolder& folder, const SampleSpec& sample) {
@@ -124,6 +207,7 @@ TokenFolder::TokenFolder(std::filesystem::path folder) : path(std::move(folder))
   const JsonReader root(document, file);
   check_format(root, "tokens", 1);
   task = task_of(root.at("task"));
+  if (task == TokenTask::Captions) clips = clip_sizes(root);
   const JsonReader words = root.at("vocabulary");
   vocabulary = words.at("size").integer(1, kMostVocabulary);
   special = {.pad = words.at("pad").integer(0, vocabulary - 1),
@@ -139,6 +223,7 @@ TokenFolder::TokenFolder(std::filesystem::path folder) : path(std::move(folder))
 DataParts read_token_folder(const DataSpec& spec, const std::string& name) {
   const TokenFolder folder(name);
   check_vocabulary(folder, spec.sample);
+  if (folder.task == TokenTask::Captions) return read_captioned(spec, folder);
   DataParts found{.in_order = true, .test_from = "test"};
   const auto has = [&](const std::string& file) {
     std::error_code ignored;
@@ -165,7 +250,7 @@ DataParts read_token_folder(const DataSpec& spec, const std::string& name) {
     found.train = pairs("train");
     if (has("test.source.bin")) {
       const auto test = pairs("test");
-      found.translation = translation_of(folder, *test);
+      found.translation = translation_of(folder, read_references(folder, test->sentences()));
       found.test = test;
     }
   }

@@ -152,7 +152,7 @@ TEST_F(TokenFolders, DamagedFilesAreRefused) {
   const std::string offsets = numbers_as_bytes(std::vector<uint64_t>{0, 2, 3, 7, 7});
   const std::vector<std::array<std::string, 3>> cases = {
       {"manifest.json", "{", "manifest.json"},
-      {"manifest.json", manifest("speech"), "expected \"text\" or \"translation\""},
+      {"manifest.json", manifest("speech"), "expected \"text\", \"translation\" or \"captions\""},
       {"manifest.json", R"({"format": "penstock-plan", "version": 1})",
        "expected \"penstock-tokens\""},
       {"train.source.idx", offsets.substr(1), "expected offsets of 8 bytes each"},
@@ -166,7 +166,7 @@ TEST_F(TokenFolders, DamagedFilesAreRefused) {
       {"train.source.idx", numbers_as_bytes(std::vector<uint64_t>{0, 2, 3, 7}),
        "found 3 sources and 4 targets"},
       {"vocabulary.txt", "", "expected a piece a line, found none"},
-      {"test.target.txt", "", "expected a line for each pair, found 0 lines"},
+      {"test.target.txt", "", "expected a line for each of 1 sentences, found 0 lines"},
       {"train.target.bin", "abc", "train: expected tokens of 2 bytes each"},
       {"train.target.bin", numbers_as_bytes(std::vector<uint16_t>{11, 12, 13, 14, 15, 20}),
        "the token 20 does not exist"}};

@@ -12,6 +12,7 @@
 #include "penstock/text/sources/text_lines.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/command/command.h"
+#include "tools/penstock/data/captions_command.h"
 #include "tools/penstock/data/data_text.h"
 
 namespace penstock::tool {
@@ -243,11 +244,11 @@ Command meteor_command(CLI::App& parent) {
 
 std::vector<Command> data_commands(CLI::App& parent, const std::vector<std::string>& words) {
   CLI::App* app = parent.add_subcommand(
-      "data", "Texts and translations as folders of tokens; BLEU and METEOR of sentences");
+      "data", "Texts, translations and captioned clips as folders of tokens; BLEU and METEOR");
   app->require_subcommand(1);
   const std::string typed = as_typed(words);
-  return {translation_command(*app, typed), text_command(*app, typed), bleu_command(*app),
-          meteor_command(*app)};
+  return {translation_command(*app, typed), text_command(*app, typed),
+          captions_command(*app, typed), bleu_command(*app), meteor_command(*app)};
 }
 
 }  // namespace penstock::tool
