@@ -105,6 +105,7 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
                                     to_string(plan.strategy), to_string(plan.weights)));
     }
   }
+  plan.compensation = use.compensation.value_or(plan.compensation);
   for (plan::Stage& stage : plan.stages)
     stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
   plan.micro_batches = use.micro_batches.value_or(plan.micro_batches);
@@ -113,6 +114,7 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
   const bool resized = micro_batch_size != plan.micro_batch_size;
   if (resized) scale(plan, micro_batch_size);
   if (plan == given) return plan;
+  validate(plan);
   predict_anew(plan);
   if (resized) {
     plan.explanation.notes.push_back(fmt::format(

@@ -12,9 +12,10 @@
 namespace penstock::job {
 
 struct PlanUse {
-  int64_t mini_batch_size = 1;                     ///< samples per optimiser step, at least 1
-  std::optional<int64_t> micro_batches = {};       ///< per step; nothing: the plan's
-  std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the plan's
+  int64_t mini_batch_size = 1;                          ///< samples per optimiser step, at least 1
+  std::optional<int64_t> micro_batches = {};            ///< per step; nothing: the plan's
+  std::optional<plan::WeightPolicy> weights = {};       ///< nothing: the plan's
+  std::optional<plan::Compensation> compensation = {};  ///< nothing: the plan's
   bool shard_optimizer = false;  ///< of every stage with replicas; otherwise as the plan says
 };
 
@@ -22,7 +23,7 @@ struct PlanUse {
 /// Where the micro-batch size differs, computing times, messages and stashes are scaled in
 /// proportion. Throughput, idle share and memory are simulated anew for what differs; latency,
 /// bytes per sample, alternatives and notes of the other run go. Throws ConfigError when the
-/// plan's strategy cannot run like that.
+/// plan's strategy cannot run like that, or with the compensation.
 plan::Plan adapted_plan(const plan::Plan& plan, const PlanUse& use);
 
 }  // namespace penstock::job

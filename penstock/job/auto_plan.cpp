@@ -12,6 +12,7 @@
 #include "penstock/options/check_profile.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
+#include "penstock/train/compensated_optimizer.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/plural.h"
@@ -52,6 +53,7 @@ planner::Choice sharding(const AutoPlanRequest& request) {
 planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest& request) {
   planner::PlanOptions options{.strategy = request.strategy,
                                .weights = request.weights,
+                               .compensation = request.compensation,
                                .sync = request.sync,
                                .gradient_precision = request.gradient_precision,
                                .micro_batches = request.micro_batches};
@@ -66,7 +68,8 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
   options.global_norm = request.global_norm;
   options.gradient_groups = request.gradient_groups;
   options.straight = request.straight;
-  options.optimizer_state_per_weight = model::state_per_weight(model, request.optimizer);
+  options.optimizer_state_per_weight = model::state_per_weight(
+      model, train::compensated_optimizer(request.optimizer, request.compensation));
   return options;
 }
 

@@ -12,6 +12,7 @@
 #include "penstock/job/listener.h"
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
@@ -27,8 +28,9 @@ struct AutoPlanRequest {
   std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
   FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
   bool shard_optimizer = false;  ///< wherever a stage has replicas; otherwise if memory needs it
-  Precision precision = Precision::Float32;        ///< in which the model computes
-  std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the strategy's own
+  Precision precision = Precision::Float32;                    ///< in which the model computes
+  std::optional<plan::WeightPolicy> weights = {};              ///< nothing: the strategy's own
+  plan::Compensation compensation = plan::Compensation::None;  ///< of the delays
   int workers = 1;
   /// The cluster of so many workers, given how fast threads sum gradients; empty: they are in this
   /// process.

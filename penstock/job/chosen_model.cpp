@@ -40,7 +40,8 @@ model::ModelSpec spec_of(const options::ModelRequest& request) {
           .kernel = request.kernel,
           .heads = request.heads,
           .embedding = request.embedding,
-          .dropout = request.dropout};
+          .dropout = request.dropout,
+          .untied = request.untied};
 }
 
 }  // namespace
@@ -49,7 +50,8 @@ model::Model chosen_model(const options::ModelRequest& request) {
   if (imported::is_program_file(request.name)) {
     if (spec_of(request) != model::ModelSpec{.name = request.name} || !request.input.empty()) {
       throw ConfigError(
-          "--classes, --width, --depth, --kernel, --heads, --embedding, --dropout and --input are "
+          "--classes, --width, --depth, --kernel, --heads, --untied, --embedding, --dropout and "
+          "--input are "
           "for the models that come with penstock; a .pt2 file has its own sizes");
     }
     return imported::import_model(request.name);

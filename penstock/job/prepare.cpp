@@ -266,6 +266,7 @@ class Preparation {
     const plan::Plan& plan = run_->train.plan;
     request.run.batch_size = run_->train.mini_batch_size;
     request.plan.weights = plan.weights;
+    request.plan.compensation = plan.compensation;
     request.plan.sync = options::SyncRequest{plan.sync};
     request.plan.gradient_precision = plan.gradient_precision;
     request.plan.precision = plan.precision;

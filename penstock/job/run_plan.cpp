@@ -111,6 +111,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
   AutoPlanRequest made{.strategy = asked.strategy,
                        .shard_optimizer = asked.shard_optimizer,
                        .weights = asked.weights,
+                       .compensation = asked.compensation.value_or(plan::Compensation::None),
                        .workers = static_cast<int>(workers),
                        .threads_per_worker = request.run.threads,
                        .device_graphs = request.run.device_graphs,
@@ -169,6 +170,7 @@ RunPlan RunPlanner::plan_of_file() const {
                              .micro_batches = capped_micro_batches(request.plan.micro_batches,
                                                                    mini_batch_size, listener),
                              .weights = request.plan.weights,
+                             .compensation = request.plan.compensation,
                              .shard_optimizer = request.plan.shard_optimizer});
   return {.plan = std::move(plan), .mini_batch_size = mini_batch_size};
 }

@@ -303,6 +303,7 @@ std::string summary_json(const Outcome& outcome) {
   const Json document{
       {"strategy", to_string(outcome.plan.strategy)},
       {"weights", to_string(outcome.plan.weights)},
+      {"compensate", to_string(outcome.plan.compensation)},
       {"config", outcome.plan.config()},
       {"ranks", std::max<size_t>(r.ranks.size(), 1)},
       {"servers", outcome.servers},
@@ -357,9 +358,13 @@ std::string summary_text(const Outcome& outcome) {
   }
   text += r.losses.empty()
               ? fmt::format("nothing trained; {} so far\n", report::plural(r.steps, "step"))
-              : fmt::format("{} with {} {} ({} weights)\n", report::plural(r.steps, "step"),
-                            to_string(outcome.plan.strategy), outcome.plan.config(),
-                            to_string(outcome.plan.weights));
+              : fmt::format(
+                    "{} with {} {} ({} weights{})\n", report::plural(r.steps, "step"),
+                    to_string(outcome.plan.strategy), outcome.plan.config(),
+                    to_string(outcome.plan.weights),
+                    outcome.plan.compensation == plan::Compensation::None
+                        ? ""
+                        : fmt::format(", compensated by {}", to_string(outcome.plan.compensation)));
   if (!r.losses.empty())
     text += fmt::format("  final loss     {:.4f} (mean of steps {} to {})\n", r.final_loss,
                         final_loss_first_step(r), r.steps);

@@ -21,6 +21,8 @@ namespace penstock::model {
 struct StepContext {
   double learning_rate = 0.01;
   int64_t step = 1;  ///< 1 for the first step (Adam's bias correction)
+  /// How much of the mean of steps is kept (OptimizerSpec::mean_step).
+  double mean_decay = 0;
 };
 
 /// One weight of a step.

@@ -241,13 +241,14 @@ inline std::vector<OptimizerState> states(const OptimizerSpec& spec) {
                              (state.if_set != nullptr && !(spec.*state.if_set));
     if (!is_left_out) kept.push_back(state);
   }
+  if (spec.mean_step) kept.push_back({.name = "mean_step"});
   return kept;
 }
 inline size_t num_states(const OptimizerSpec& spec) { return states(spec).size(); }
 /// Bytes of state per byte of weights, about: parameter_optimizers.h knows a model's.
 inline double usual_state(const OptimizerSpec& spec) {
   const double usual = traits(spec.kind).usual_state;
-  return usual < 0 ? static_cast<double>(num_states(spec)) : usual;
+  return usual < 0 ? static_cast<double>(num_states(spec)) : usual + (spec.mean_step ? 1 : 0);
 }
 
 /// The shape of a state of a weight of this shape.

@@ -73,6 +73,7 @@ struct OptimizerSpec {
   /// muon, for one weight: it is a matrix whose updates are made orthogonal; otherwise AdamW steps
   /// it. parameter_optimizers.h decides.
   bool orthogonal = true;
+  bool mean_step = false;  ///< keeps a running mean of its steps (plan::Compensation::Correct)
   /// Empty: all parameters have the values above. Otherwise each is in exactly one group; names
   /// that the model does not train are allowed.
   std::vector<ParameterGroup> groups = {};

@@ -30,6 +30,7 @@ struct OwnOptions {
   int64_t embedding = 0;
   std::optional<double> dropout = {};
   bool per_pixel = false;    ///< whether there is such a form
+  bool untied = false;       ///< likewise
   bool takes_depth = false;  ///< whether a depth may be chosen where its own value is 0
 };
 
@@ -75,7 +76,7 @@ const std::vector<Architecture>& architectures() {
       {{"gpt", "GPT-2's transformer, small, for bytes (width 256, depth 4, heads 4)", {128}, 256},
        detail::make_gpt,
        Takes::Tokens,
-       {.width = 256, .depth = 4, .heads = 4, .dropout = 0}},
+       {.width = 256, .depth = 4, .heads = 4, .dropout = 0, .untied = true}},
       {{"awd_lm",
         "AWD-LSTM for the Penn Treebank (width 1150, depth 3, embedding 400, dropout 0.4)",
         {70},
@@ -169,6 +170,7 @@ ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
         "it has no form with an output for each pixel, as this task asks for; the task 'label' "
         "asks for one answer for each picture");
   }
+  if (spec.untied && !own.untied) throw ConfigError("it has no form with an untied head");
   check_sample(full, architecture.takes);
   return full;
 }
@@ -183,6 +185,7 @@ std::string describe(const ModelSpec& spec) {
                                                    {"embedding", spec.embedding}};
   for (const auto& [name, size] : sizes)
     if (size != 0) text += fmt::format(", {} {}", name, size);
+  if (spec.untied) text += ", untied";
   return text;
 }
 

@@ -148,6 +148,18 @@ TEST(Zoo, SmallModelsRun) {
             (at::IntArrayRef{2, 10}));
 }
 
+TEST(Zoo, AnUntiedHeadHasWeightsOfItsOwn) {
+  ModelSpec spec{
+      .name = "gpt", .input_shape = {4}, .classes = 11, .width = 8, .depth = 2, .heads = 2};
+  const int64_t tied = make_model(spec).parameter_count();
+  spec.untied = true;
+  const Model untied = make_model(spec);
+  EXPECT_EQ(untied.parameter_count(), tied + 11 * 8);
+  EXPECT_TRUE(graph::tie_groups(untied.graph()).empty());
+  EXPECT_THAT([] { make_model({.name = "awd_lm", .untied = true}); },
+              config_error("no form with an untied head"));
+}
+
 /// tests/support/zoo_reference.py gpt
 TEST(Zoo, GptIsThatOfPyTorchsModules) {
   const ReferenceNumbers expected = {

@@ -9,6 +9,7 @@
 #include "penstock/options/request.h"
 #include "penstock/options/stream_request.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/train/compensated_optimizer.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
 
@@ -32,6 +33,10 @@ void check_plan(const PlanSection& plan) {
     plan::check_sync_precision(
         is_asynchronous ? plan::GradientSync::Asynchronous : plan::GradientSync::Ordered,
         *plan.gradient_precision);
+  }
+  if (plan.compensation && plan.weights) {
+    const std::string refusal = compensation_refusal(*plan.compensation, *plan.weights);
+    if (!refusal.empty()) throw ConfigError("--compensate: " + refusal);
   }
   if (plan.file.empty() && plan.strategy && plan.weights &&
       !supports(*plan.strategy, *plan.weights)) {
@@ -75,6 +80,8 @@ void check(const TrainRequest& request) {
   const RunRequest& run = request.run;
   check_batch_size(run.batch_size.value_or(kUsualBatchSize));
   check_plan(request.plan);
+  if (request.plan.compensation)
+    train::compensated_optimizer(request.optimizer, *request.plan.compensation);
   check_devices(run);
   if (run.deadline_s < 1 || run.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",

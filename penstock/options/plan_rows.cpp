@@ -83,7 +83,16 @@ std::vector<Row> split_rows() {
        of_plan("", row<&R::plan, &PlanSection::profile>(
                        "--profile", "Plan from this profile instead of measuring")),
        of_plan("", chunks_row<R>("chosen")), of_plan("", slack_row<R>("chosen")),
-       of_plan("", keep_row<R>("2p-1 and 2p")), with("weights", Changes::Both, weights_row<R>())});
+       of_plan("", keep_row<R>("2p-1 and 2p")), with("weights", Changes::Both, weights_row<R>()),
+       with("compensate", Changes::Both,
+            row<R>(
+                "--compensate",
+                [](R& r) -> Slot {
+                  return named_or_none(
+                      r.plan.compensation, plan::parse_compensation,
+                      [](plan::Compensation compensation) { return to_string(compensation); });
+                },
+                kCompensateHelp + " (default: the plan's, or none)"))});
 }
 
 std::vector<Row> sync_rows() {

@@ -14,6 +14,7 @@
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/net/fabric_kind.h"
 #include "penstock/net/tls_choice.h"
+#include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
@@ -32,6 +33,7 @@ struct ModelRequest {
   int64_t depth = 0;
   int64_t kernel = 0;
   int64_t heads = 0;
+  bool untied = false;
   int64_t embedding = 0;
   std::optional<double> dropout = {};
   int64_t classes = 0;
@@ -84,7 +86,8 @@ struct PlanSection {
   std::optional<int64_t> slack;
   std::optional<int64_t> keep;
   std::optional<plan::WeightPolicy> weights;
-  std::optional<SyncRequest> sync;              ///< nothing: the file's, or auto
+  std::optional<plan::Compensation> compensation;  ///< nothing: the file's, or none
+  std::optional<SyncRequest> sync;                 ///< nothing: the file's, or auto
   std::optional<FloatType> gradient_precision;  ///< nothing: the file's, or float32, here and below
   std::optional<Precision> precision;
   bool shard_optimizer = false;

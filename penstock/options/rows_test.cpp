@@ -133,6 +133,7 @@ TEST(Rows, NamedValuesReadBack) {
   read_back<TrainRequest>("--strategy", "zb-v");
   read_back<TrainRequest>("--strategy", "auto");
   read_back<TrainRequest>("--weights", "2bw");
+  read_back<TrainRequest>("--compensate", "predict");
   read_back<TrainRequest>("--tls", "off");
   read_back<TrainRequest>("--tls", "/etc/penstock/tls");
   read_back<TrainRequest>("--sync", "auto");
@@ -157,6 +158,7 @@ TEST(Rows, NamedValuesOfOtherCommandsReadBack) {
   EXPECT_THROW(read_back<ProfileRequest>("--precision", "float64"), ConfigError);
   read_back<SearchRequest>("--offload", "never");
   read_back<SearchRequest>("--sync", "auto");
+  read_back<SearchRequest>("--compensate", "nesterov");
   read_back<SearchRequest>("--strategy", "1f1b");
   read_back<SearchRequest>("--sync-precision", "float16");
   EXPECT_THROW(read_back<SearchRequest>("--offload", "often"), ConfigError);
@@ -283,6 +285,16 @@ TEST(Check, NamesTheOption) {
                 r.plan.weights = plan::WeightPolicy::Stash;
               }),
               HasSubstr("--strategy gpipe cannot run with --weights stash"));
+  EXPECT_THAT(refusal<R>([](auto& r) {
+                r.plan.weights = plan::WeightPolicy::Flush;
+                r.plan.compensation = plan::Compensation::Rate;
+              }),
+              HasSubstr("--compensate: compensation rate does not work with weights flush"));
+  EXPECT_THAT(refusal<R>([](auto& r) {
+                r.optimizer.kind = model::OptimizerKind::Muon;
+                r.plan.compensation = plan::Compensation::Predict;
+              }),
+              HasSubstr("does not work with the optimiser muon"));
 }
 
 TEST(Check, NamesTheOptionOfAStream) {

@@ -40,6 +40,11 @@ Slot searched_sync(OfSearch& request) {
                });
 }
 
+Slot searched_compensation(OfSearch& request) {
+  return named(request.plan.compensation, plan::parse_compensation,
+               [](plan::Compensation compensation) { return to_string(compensation); });
+}
+
 Slot searched_precision(OfSearch& request) {
   return named(request.plan.gradient_precision, plan::parse_sync_precision,
                [](FloatType type) { return to_string(type); });
@@ -50,6 +55,7 @@ std::vector<SearchRow> kind_rows() {
       Section::Plan,
       {strategy_row<OfSearch>("auto, or " + plan::names_of(plan::training_strategies())),
        weights_row<OfSearch>(),
+       row<OfSearch>("--compensate", searched_compensation, kCompensateHelp),
        row<OfSearch>(
            "--sync", searched_sync,
            "How replicas sum their gradients: ordered (with the bits of one thread), ring, "

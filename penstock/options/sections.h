@@ -157,6 +157,8 @@ std::vector<RowOf<R>> model_rows(bool is_required) {
       row<&R::model, &ModelRequest::kernel>("--kernel",
                                             "partime: side of the convolutions' kernels", 1),
       row<&R::model, &ModelRequest::heads>("--heads", "gpt: heads of attention", 1),
+      row<&R::model, &ModelRequest::untied>(
+          "--untied", "gpt: a head with weights of its own, not those of the embedding"),
       row<&R::model, &ModelRequest::embedding>("--embedding",
                                                "awd_lm, s2vt: numbers that stand for a token", 1),
       row<&R::model, &ModelRequest::dropout>(
@@ -239,6 +241,11 @@ RowOf<R> weights_row() {
   return row<R>("--weights", slot,
                 "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
 }
+
+inline const std::string kCompensateHelp =
+    "What makes up for delayed weights: none, predict (weights ahead by the optimiser's next step "
+    "times the delay), rate (learning rate divided by the delay, at first), correct (latest: "
+    "backward passes on weights moved back), nesterov (Nesterov's look-ahead)";
 
 inline constexpr std::string_view kSyncPrecisionHelp =
     "Numbers in which gradients travel between replicas: float32, bfloat16, float16";

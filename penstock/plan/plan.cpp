@@ -237,6 +237,13 @@ std::string Plan::config() const {
   return text;
 }
 
+std::string Plan::weights_text() const {
+  std::string text(to_string(weights));
+  if (compensation != Compensation::None)
+    text += fmt::format(", compensated by {}", to_string(compensation));
+  return text;
+}
+
 int Plan::num_workers() const {
   if (shares_workers())
     return static_cast<int>(std::clamp<int64_t>(
@@ -323,6 +330,24 @@ std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& g
   return result;
 }
 
+void check_compensation(const Plan& plan) {
+  std::string refusal = compensation_refusal(plan.compensation, plan.weights);
+  for (size_t s = 0; s < plan.stages.size() && refusal.empty(); ++s) {
+    refusal = compensation_refusal(plan.compensation,
+                                   CompensatedStage{.stage = static_cast<int32_t>(s),
+                                                    .recompute = plan.stages[s].recompute,
+                                                    .offload = plan.stages[s].offload,
+                                                    .state_parts = plan.stages[s].state_parts()});
+  }
+  if (refusal.empty() && plan.compensation != Compensation::None &&
+      plan.sync == GradientSync::Asynchronous)
+    refusal = fmt::format(
+        "compensation {} does not work where replicas sum asynchronously: the "
+        "delays of their gradients are not known; expected another way to sum",
+        to_string(plan.compensation));
+  if (!refusal.empty()) throw ConfigError(refusal);
+}
+
 void validate(const Plan& plan) {
   if (plan.stages.empty()) throw ConfigError("the plan has no stage, expected at least one");
   cluster::validate(plan.cluster);
@@ -340,6 +365,7 @@ void validate(const Plan& plan) {
                     plan.prediction.throughput_high_samples_per_s);
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   check_sync_precision(plan.sync, plan.gradient_precision);
+  check_compensation(plan);
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   stage_of_name(plan);  // refuses a layer in two stages
   refuse_negative("plan", "slack", plan.slack);

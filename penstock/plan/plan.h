@@ -13,6 +13,7 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/graph/model_graph.h"
+#include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
@@ -143,6 +144,7 @@ struct Plan {
   std::string model;
   Strategy strategy = Strategy::Serial;  ///< one that has a schedule of its own
   WeightPolicy weights = WeightPolicy::Flush;
+  Compensation compensation = Compensation::None;  ///< of the delays that `weights` brings
   int64_t micro_batch_size = 1;
   int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
   int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
@@ -165,6 +167,8 @@ struct Plan {
   /// eight workers with two stages each, "2x(4x2 chunks)" for two copies of such a pipeline on four
   /// workers each.
   std::string config() const;
+  /// The weight policy and, where there is one, its compensation: "stash, compensated by predict".
+  std::string weights_text() const;
   int num_workers() const;
   /// Whether workers hold several stages: then `worker_of_replica` says which.
   bool shares_workers() const { return !worker_of_replica.empty(); }
@@ -188,7 +192,8 @@ std::vector<std::vector<int>> workers_by_stage(const Plan& plan);
 /// backward_weight_ns above backward_ns, shares or rates that are not finite, links out of range or
 /// backwards, only some stages placed, places that overlap or lie outside the cluster, a
 /// worker_of_replica without one entry per replica, that leaves out a worker, has two replicas of a
-/// stage on one, or has another weight policy than flush, an unknown gradient synchronisation.
+/// stage on one, or has another weight policy than flush, an unknown gradient synchronisation, a
+/// compensation that does not work with the weight policy.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.

@@ -327,6 +327,7 @@ Plan read_plan(const JsonReader& root) {
   plan.model = root.text_or("model", "");
   plan.strategy = read_strategy(root.at("strategy"), scheduled_strategies());
   plan.weights = named(root.at("weights"), parse_weight_policy);
+  plan.compensation = named_or(root, "compensate", plan.compensation, parse_compensation);
   plan.explanation.cost_model = root.text_or("cost_model", "");
   plan.micro_batch_size = root.at("micro_batch_size").integer(1);
   plan.micro_batches = root.at("micro_batches").integer(1);
@@ -402,6 +403,8 @@ std::string to_json(const Plan& plan) {
                    {"alternatives", write_list(plan.explanation.alternatives, write_alternative)},
                    {"cluster", write_cluster(plan.cluster)},
                    {"notes", plan.explanation.notes}};
+  if (plan.compensation != Compensation::None)
+    document["compensate"] = to_string(plan.compensation);
   if (plan.prediction.compute_error > 0 || plan.prediction.compute_spread > 0) {
     document["compute_spread"] = plan.prediction.compute_spread;
     document["compute_error"] = plan.prediction.compute_error;

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Plan sample_plan() {
   Plan plan;
@@ -475,6 +476,23 @@ RC_GTEST_PROP(ParsePlan, DamagedTextIsReadOrRefused, (uint64_t seed)) {
     } catch (const ParseError&) {
     }
   }
+}
+
+TEST(PlanIo, ACompensationIsReadWhereThereIsOne) {
+  Plan plan = sample_plan();
+  plan.compensation = Compensation::Rate;
+  const std::string text = to_json(plan);
+  EXPECT_THAT(text, HasSubstr("\"compensate\": \"rate\""));
+  EXPECT_EQ(parse_plan(text, "p").compensation, Compensation::Rate);
+  EXPECT_EQ(plan.weights_text(), "stash, compensated by rate");
+  plan.compensation = Compensation::None;
+  EXPECT_THAT(to_json(plan), Not(HasSubstr("compensate")));
+  EXPECT_EQ(parse_plan(to_json(plan), "p"), plan);
+  plan.compensation = Compensation::Predict;  // and a stage shares out the optimiser's state
+  EXPECT_THROW(to_json(plan), ConfigError);
+  plan.stages[0].shard_optimizer = false;
+  plan.weights = WeightPolicy::Flush;
+  EXPECT_THROW(to_json(plan), ConfigError);
 }
 
 }  // namespace

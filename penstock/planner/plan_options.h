@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
@@ -34,7 +35,10 @@ struct PlanOptions {
   /// allow it. Hybrid (hybrid.h) gives a plan whose strategy is 1f1b-flush.
   std::optional<plan::Strategy> strategy = {};
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: the kind's default
-  std::string cost_model = "penstock";             ///< cost_model_names()
+  /// Of the delays that `weights` brings. Where `weights` says nothing, the plan has weights that
+  /// it works with; a plan of one stage, which has no delays, has none.
+  plan::Compensation compensation = plan::Compensation::None;
+  std::string cost_model = "penstock";  ///< cost_model_names()
   /// How replicas add their gradients. Nothing, as the commands have it unless told otherwise: the
   /// method whose plan is fastest, and `ordered` within 0.5 % of it.
   std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;

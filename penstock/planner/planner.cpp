@@ -52,6 +52,8 @@ Family requested_family(const PlanOptions& options) {
   family.strategy = options.strategy.value_or(pipeline_with(options.weights));
   family.policy = options.weights.value_or(default_policy(family.strategy));
   check_supports(family.strategy, family.policy);
+  const std::string refusal = compensation_refusal(options.compensation, family.policy);
+  if (!refusal.empty()) throw ConfigError(refusal);
   const plan::StrategyTraits& row = traits(family.strategy);
   if (!row.trains) throw ConfigError(fmt::format("strategy {} does not train", row.name));
   if (options.straight && row.extent != plan::Extent::Pipeline) {
@@ -87,6 +89,8 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
         fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
                     to_string(*options.weights)));
   }
+  const std::string refusal = compensation_refusal(options.compensation, WeightPolicy::Flush);
+  if (!refusal.empty()) throw ConfigError(refusal);
   PlanResult result = families.standard(Strategy::Hybrid);
   throw_if_ended(result);
   if (result.plan)
@@ -247,6 +251,9 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   const bool keeps_to_flush =
       !options.strategy && !options.weights && !graph::tie_groups(profile.graph).empty();
   if (keeps_to_flush) options.weights = WeightPolicy::Flush;
+  const auto compensated = traits(options.compensation).policies;
+  if (!options.strategy && !options.weights && !compensated.empty())
+    options.weights = compensated.front();
   check_schedule_options(options);
   const Context context(profile, cluster, options, time.share(kShareOfSearching));
   try {
@@ -398,6 +405,7 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.global_norm = global_norm;
   options.strategy = plan.strategy;
   options.weights = plan.weights;
+  options.compensation = plan.compensation;
   options.cost_model = cost_model;
   options.sync = plan.sync;
   options.gradient_precision = plan.gradient_precision;

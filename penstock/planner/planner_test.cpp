@@ -241,6 +241,49 @@ TEST(Planner, SlowerDevicesScaleTimes) {
   EXPECT_EQ(made(vgg_like(), cluster).stages[0].forward_ns, 2 * 830'000);
 }
 
+TEST(Planner, DelaysAreNotedAndCompensatedWhereThatIsAsked) {
+  const profile::Profile profile = chain({100, 100, 100}, {1000, 2000, 3000}, {10, 20, 30});
+  const cluster::Cluster cluster = flat_cluster(3, 1'000'000'000'000, 0);
+  PlanOptions options = strategy("1f1b");
+  options.straight = true;
+  const plan::Plan plain = made(profile, cluster, options);
+  EXPECT_EQ(plain.compensation, plan::Compensation::None);
+  EXPECT_THAT(
+      plain.explanation.notes,
+      Contains("Weights stash: gradients are computed on weights of 2, 1, 0 steps ago, stage "
+               "by stage. Compensations that work with them: predict, rate, nesterov "
+               "(docs/weights.md)."));
+  options.compensation = plan::Compensation::Predict;
+  const plan::Plan predicted = made(profile, cluster, options);
+  EXPECT_EQ(predicted.compensation, plan::Compensation::Predict);
+  EXPECT_THAT(predicted.explanation.notes, Contains(HasSubstr("compensated by predict: weights")));
+  // A copy for each of 3, 2 and no versions.
+  for (size_t s = 0; s < 3; ++s) {
+    const int64_t copies = std::vector<int64_t>{3 * 1000, 2 * 2000, 0}[s];
+    EXPECT_EQ(predicted.stages[s].memory_bytes, plain.stages[s].memory_bytes + copies) << s;
+  }
+  options.weights = plan::WeightPolicy::Latest;
+  options.compensation = plan::Compensation::Correct;
+  EXPECT_EQ(made(profile, cluster, options).stages[0].memory_bytes,
+            (2 + 2) * 1000 + 3 * 10 + 2 * 10);
+}
+
+TEST(Planner, ACompensationChoosesWeightsWithDelaysOrIsRefused) {
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000);
+  PlanOptions options;
+  options.compensation = plan::Compensation::Predict;
+  const plan::Plan plan = made(vgg_like(), cluster, options);
+  EXPECT_EQ(plan.weights, plan::WeightPolicy::Stash);
+  EXPECT_EQ(plan.compensation, plan::Compensation::Predict);
+  options.strategy = plan::Strategy::GPipe;
+  EXPECT_THAT(failure(vgg_like(), cluster, options), HasSubstr("does not work with weights flush"));
+  options.strategy = plan::Strategy::Hybrid;
+  EXPECT_THAT(failure(vgg_like(), cluster, options), HasSubstr("does not work with weights flush"));
+  options.strategy = plan::Strategy::OneFOneB;
+  options.shard_optimizer = Choice::Always;
+  EXPECT_THAT(failure(vgg_like(), cluster, options), HasSubstr("shares out the optimiser's state"));
+}
+
 TEST(Planner, MemoryOfAPlanIsTheDocumentedFormula) {
   const profile::Profile profile = chain({100, 100, 100}, {1000, 2000, 3000}, {10, 20, 30});
   const plan::Plan straight = made(profile, flat_cluster(3, 1'000'000'000'000, 0), [] {

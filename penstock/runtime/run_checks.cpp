@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "penstock/model/says_next_step.h"
+#include "penstock/plan/compensation.h"
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stages.h"
 #include "penstock/util/error.h"
@@ -61,12 +63,45 @@ void check_float16(const PipelineOptions& options, const ScheduleShape& shape) {
   }
 }
 
+/// What the schedule alone does not say.
+void check_compensation(const Stages& stages, const ScheduleShape& shape) {
+  const schedule::Compensation compensation = shape.compensation;
+  if (compensation == schedule::Compensation::None) return;
+  if (stages.options.sync == plan::GradientSync::Asynchronous) {
+    throw ConfigError(
+        fmt::format("compensation {} needs delays that are known, and replicas that sum "
+                    "asynchronously have others: expected another way to sum",
+                    to_string(compensation)));
+  }
+  const model::OptimizerSpec& spec = stages.optimizer.spec();
+  if (compensation == schedule::Compensation::Predict && !says_next_step(spec)) {
+    throw ConfigError(fmt::format(
+        "compensation predict needs the optimiser's next step, which the state of {} does not say: "
+        "expected one of {}",
+        to_string(spec.kind), model::next_step_names()));
+  }
+  if (compensation == schedule::Compensation::Correct && !spec.mean_step) {
+    throw ConfigError(
+        "compensation correct needs an optimiser that keeps a running mean of its steps "
+        "(OptimizerSpec::mean_step)");
+  }
+  if (traits(compensation).ahead == nullptr) return;
+  for (size_t s = 0; s < stages.counts.size(); ++s) {
+    const std::string refusal = compensation_refusal(
+        compensation,
+        plan::CompensatedStage{.stage = static_cast<int32_t>(s),
+                               .state_parts = stages.shares_state(s) ? stages.counts[s] : 1});
+    if (!refusal.empty()) throw ConfigError(refusal);
+  }
+}
+
 void check_training(const Stages& stages, const ScheduleShape& shape, const RunOptions& options) {
   if (!options.learning_rate) throw ConfigError("a training run needs a learning rate");
   if (options.max_grad_norm > 0 && !shape.global_norm) {
     throw ConfigError(
         "clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
   }
+  check_compensation(stages, shape);
   if (scales_loss(stages.options.precision)) check_float16(stages.options, shape);
   if (stages.ties.groups.empty()) return;
   if (!shape.global_norm || shape.policy != schedule::WeightPolicy::Flush) {
@@ -93,6 +128,12 @@ void check_endless(const Stages& stages, const schedule::EndlessSchedule& schedu
   const ScheduleShape& shape = schedule.lists.shape();
   if (stages.world->site().num_ranks() > 1)
     throw ConfigError("an endless run takes one process, found several ranks");
+  if (shape.compensation != schedule::Compensation::None) {
+    throw ConfigError(
+        fmt::format("an endless run learns with its delays as they are: expected the "
+                    "compensation none, found {}",
+                    to_string(shape.compensation)));
+  }
   if (shape.accumulate != 1 || shape.num_workers() != shape.num_stages()) {
     throw ConfigError(fmt::format(
         "an endless run takes one micro-batch per step and one worker per stage, found {} and {} "

@@ -19,6 +19,9 @@ struct RunOptions {
   /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the
   /// schedule is forward-only. Called from worker threads.
   std::function<double(int64_t step)> learning_rate = {};
+  /// Under plan::Compensation::Rate: the step, counted as those of learning_rate, from which on
+  /// delays no longer divide the rate.
+  int64_t fade_steps = 0;
   /// Gradients with a larger norm over the whole model are scaled down to this norm; 0: no
   /// clipping. If it is not 0, the schedule must have NORM (ScheduleShape::global_norm).
   double max_grad_norm = 0;

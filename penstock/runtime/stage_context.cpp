@@ -2,7 +2,14 @@
 
 #include <algorithm>
 
+#include "penstock/plan/compensation.h"
+#include "penstock/runtime/moved_weights.h"
+
 namespace penstock::runtime {
+
+const model::Tensors& StageContext::weights(const schedule::Action& action) const {
+  return moved != nullptr ? moved->forward(action) : replica.weights.at(action.version);
+}
 
 model::ForwardContext StageContext::forward_context(const schedule::Action& action) const {
   return {.training = run.training,
@@ -19,8 +26,12 @@ model::StepContext StageContext::step_context(int64_t step) const {
   // Steps that were left out have not moved the optimiser's averages.
   const int64_t skipped =
       loss_scale == nullptr ? run.loss_scale.skipped : loss_scale->state().skipped;
-  return {.learning_rate = run.options().learning_rate(number),
-          .step = std::max<int64_t>(number + 1 - skipped, 1)};
+  const double divisor = shape().compensation == plan::Compensation::Rate
+                             ? plan::rate_divisor(delay, number, run.options().fade_steps)
+                             : 1;
+  return {.learning_rate = run.options().learning_rate(number) / divisor,
+          .step = std::max<int64_t>(number + 1 - skipped, 1),
+          .mean_decay = plan::mean_step_decay(delay)};
 }
 
 }  // namespace penstock::runtime

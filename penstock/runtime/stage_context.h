@@ -21,6 +21,8 @@ struct Aborted {};
 /// the fabric is closed.
 using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call)>;
 
+class MovedWeights;
+
 /// Lives as long as the run. Nothing in it changes but the replica and the worker's loss scale.
 struct StageContext {
   Replica& replica;
@@ -28,6 +30,8 @@ struct StageContext {
   Fabric& fabric;
   Blocking block;                         ///< what waits for sums
   const LossScale* loss_scale = nullptr;  ///< the worker's; null: the loss is not scaled
+  MovedWeights* moved = nullptr;          ///< null: passes read the versions themselves
+  double delay = 0;                       ///< mean, in steps; only where it is compensated
 
   const StageModule& module() const { return *replica.module; }
   StageId stage() const { return replica.module->stage(); }
@@ -36,6 +40,8 @@ struct StageContext {
   int num_replicas() const { return run.table.replicas(stage()); }
   bool makes_output() const { return !replica.module->model_outputs().empty(); }
 
+  /// What F or R reads.
+  const model::Tensors& weights(const schedule::Action& action) const;
   model::ForwardContext forward_context(const schedule::Action& action) const;
   at::Tensor targets(MicroBatchId micro_batch) const {
     return device().staged(run.source().targets(micro_batch));

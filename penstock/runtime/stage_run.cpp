@@ -11,14 +11,36 @@ namespace penstock::runtime {
 
 using schedule::Action;
 
+namespace {
+
+/// Of the stage, where something makes up for it.
+double delay_of(const Run& run, const Replica& replica) {
+  const schedule::ScheduleShape& shape = run.schedule().shape;
+  if (shape.compensation == schedule::Compensation::None) return 0;
+  return schedule::mean_delays(shape)[replica.module->stage().index()];
+}
+
+const StageContext& with_weights(StageContext& context, MovedWeights* moved) {
+  context.moved = moved;
+  return context;
+}
+
+}  // namespace
+
 StageRun::StageRun(Replica& replica, const Run& run, Fabric& fabric, Blocking block,
                    const LossScale* loss_scale)
-    : context_{replica, run, fabric, std::move(block), loss_scale},
+    : context_{.replica = replica,
+               .run = run,
+               .fabric = fabric,
+               .block = std::move(block),
+               .loss_scale = loss_scale,
+               .delay = delay_of(run, replica)},
       channels_last_(model::lays_channels_last(replica.module->model(), run.pipeline.precision,
                                                replica.device->compute().memory())),
       losses_(context_),
       sums_(make_stage_sums(context_)),
-      pass_(make_pass(context_, *sums_)),
+      moved_(make_moved_weights(context_, *sums_)),
+      pass_(make_pass(with_weights(context_, moved_.get()), *sums_)),
       norm_(context_, *sums_) {}
 
 InFlight& StageRun::in_flight(MicroBatchId micro_batch) {
@@ -121,6 +143,7 @@ void StageRun::backward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run B of micro-batch",
                  action.micro_batch);
+  if (moved_) moved_->before_backward(action);
   pass_->backward(action, record);
   record.done = true;
   drop_if_done(action.micro_batch);
@@ -130,11 +153,13 @@ void StageRun::backward_inputs(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run I of micro-batch",
                  action.micro_batch);
+  if (moved_) moved_->before_backward(action);
   pass_->backward_inputs(action, record);
 }
 
 void StageRun::backward_weights(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
+  if (moved_) moved_->before_backward(action);
   pass_->backward_weights(action, record);
   record.done = true;
   drop_if_done(action.micro_batch);
@@ -147,6 +172,7 @@ std::shared_ptr<HostStash> StageRun::offload(const Action& action) {
 void StageRun::load(const Action& action) { pass_->load(in_flight(action.micro_batch)); }
 
 void StageRun::step(const Action& action) {
+  if (moved_) moved_->before_step(action.version);
   sums_->step(action);
   peak_versions_ = std::max(peak_versions_, context_.replica.weights.num_versions());
 }

@@ -13,6 +13,7 @@
 #include "penstock/runtime/loss_reports.h"
 #include "penstock/runtime/norm_part.h"
 #include "penstock/runtime/pass/pass.h"
+#include "penstock/runtime/pass/pass_weights.h"
 #include "penstock/runtime/stage_context.h"
 #include "penstock/runtime/sums/stage_sums.h"
 
@@ -70,6 +71,7 @@ class StageRun {
   bool channels_last_;
   LossReports losses_;
   std::unique_ptr<StageSums> sums_;
+  std::unique_ptr<MovedWeights> moved_;  ///< null: passes read the versions themselves
   std::unique_ptr<Pass> pass_;
   NormPart norm_;
   std::unordered_map<MicroBatchId, InFlight> in_flight_;

@@ -127,6 +127,8 @@ struct Case {
   bool norm = false;
   double max_grad_norm = 0;
   std::vector<bool> shard_optimizer = {};  ///< PipelineOptions
+  schedule::Compensation compensation = schedule::Compensation::None;
+  int64_t fade_steps = 0;  ///< RunOptions
   /// Of the layers; empty: cut().
   std::vector<StageId> stage_of_layer = {};
   model::Shape sample = {8};
@@ -140,6 +142,7 @@ inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches
                                 .micro_batches = micro_batches,
                                 .accumulate = setup.parts,
                                 .policy = setup.policy,
+                                .compensation = setup.compensation,
                                 .slack = setup.slack,
                                 .recompute = setup.recompute,
                                 .offload = setup.offload,
@@ -184,6 +187,7 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
   trained.run = pipeline.run(schedule, batches,
                              {.learning_rate = [&](int64_t) { return setup.learning_rate; },
+                              .fade_steps = setup.fade_steps,
                               .max_grad_norm = setup.max_grad_norm,
                               .credits = std::max<int64_t>(4, verify::min_credits(schedule))});
   for (const auto& stats : trained.run.mini_batches) trained.losses.push_back(stats.mean_loss());

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "penstock/model/device/copies.h"
+#include "penstock/model/optimizers/next_step.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -231,6 +232,32 @@ void WeightStore::rewrite(size_t index, Write&& write) {
   at::Tensor target = (in_place ? weight : take_buffer(index)).variable_data();
   write(target);
   if (!in_place) weight = as_leaf(target);
+}
+
+Tensors WeightStore::moved_ahead(const model::StepContext& next, int64_t steps) const {
+  const at::NoGradGuard no_grad;
+  PENSTOCK_CHECK(unstepped_ == 0 && share_.empty(), unstepped_, share_.size());
+  model::StepContext made = next;
+  --made.step;
+  Tensors moved;
+  std::vector<at::Tensor> state(state_.size());
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
+    const at::Tensor ahead = model::moved_ahead(*optimizers_[i], master(i), state, made, steps);
+    moved.push_back(as_leaf(ahead.to(versions_.back().weights[i].scalar_type())));
+  }
+  return moved;
+}
+
+void WeightStore::write_corrected(Tensors& target, int64_t steps) const {
+  const at::NoGradGuard no_grad;
+  PENSTOCK_CHECK(unstepped_ == 0 && share_.empty() && target.size() == masters_.size(), unstepped_,
+                 target.size());
+  for (size_t i = 0; i < target.size(); ++i) {
+    // Autograd does not notice: as in rewrite().
+    target[i].variable_data().copy_(
+        steps == 0 ? master(i) : at::add(master(i), state_.back()[i], static_cast<double>(steps)));
+  }
 }
 
 Tensors WeightStore::updates(size_t first, TensorSpan gradients,

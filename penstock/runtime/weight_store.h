@@ -68,6 +68,14 @@ class WeightStore {
   /// The part of a tensor of the shape of weight `index` that is stepped here.
   at::Tensor own_part(size_t index, const at::Tensor& tensor) const;
 
+  /// The latest version ahead by so many of the optimisers' next steps (model/next_step.h), as
+  /// leaf tensors of the versions' types. `context`: of the next step, whose number is behind that
+  /// of the last one by one. The whole state must be here.
+  Tensors moved_ahead(const model::StepContext& next, int64_t steps) const;
+  /// The latest version plus `steps` times the mean of steps, the last state, written into
+  /// `target`, which has the versions' shapes and types.
+  void write_corrected(Tensors& target, int64_t steps) const;
+
   /// What a step would add to the weights from number `first` on, undefined where there is no
   /// gradient; steps the optimiser's state, and leaves the weights as they are.
   Tensors updates(size_t first, TensorSpan gradients, const model::StepContext& context);

@@ -65,6 +65,9 @@ struct Action {
   /// comes before both, what they send after both. Both may run at the same time, so neither may
   /// need what the other makes; one after the other, F first, is right, too.
   bool with_next = false;
+  /// Compute: by how many steps the weights are moved beyond `version`, back where it is negative
+  /// (plan::steps_ahead()). 0: they are that version's, and before lowering.
+  int32_t ahead = 0;
   /// Compute, STEP, FREE: the version of this stage's weights that is read (or freed). -1 before
   /// lowering.
   WeightVersion version{-1};

@@ -125,6 +125,13 @@ bool LazySchedule::choose_compute(Cursor& cursor) const {
       .mini_batch = MiniBatchId{mini_batch(b)},
       .peer = id,
       .version = WeightVersion{version(b, forward ? stage.delays.forward : stage.delays.backward)}};
+  if (!forward_only()) {
+    cursor.compute.ahead = static_cast<int32_t>(
+        plan::steps_ahead(shape_.compensation, {.mini_batch = cursor.compute.mini_batch.value,
+                                                .version = cursor.compute.version.value,
+                                                .forward_version = version(b, stage.delays.forward),
+                                                .is_backward = !forward}));
+  }
   return true;
 }
 
@@ -141,6 +148,7 @@ bool LazySchedule::next_message(Cursor& cursor, Action& action, Op forward, Op b
   action.peer = peers_[peer];
   ++cursor.message;
   action.version = WeightVersion{-1};
+  action.ahead = 0;
   return true;
 }
 
@@ -255,6 +263,7 @@ bool LazySchedule::next(Cursor& cursor, Action& action) const {
         action = cursor.compute;
         action.op = Op::FreeWeights;
         action.micro_batch = {};
+        action.ahead = 0;
         return true;
     }
   }

@@ -123,6 +123,7 @@ ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches) {
                       .micro_batches = saturating_mul(mini_batches, plan.micro_batches),
                       .accumulate = plan.micro_batches,
                       .policy = plan.weights,
+                      .compensation = plan.compensation,
                       .worker_of_replica = plan.worker_of_replica,
                       .slack = plan.slack};
   for (size_t s = 0; s < plan.stages.size(); ++s) {

@@ -164,6 +164,17 @@ void validate_step(const ScheduleShape& shape, int64_t max_actions) {
   }
 }
 
+void validate_compensation(const ScheduleShape& shape) {
+  std::string refusal = compensation_refusal(shape.compensation, shape.policy);
+  for (int s = 0; s < shape.num_stages() && refusal.empty(); ++s) {
+    refusal = compensation_refusal(shape.compensation,
+                                   plan::CompensatedStage{.stage = s,
+                                                          .recompute = shape.recomputes(StageId{s}),
+                                                          .offload = shape.offloads(StageId{s})});
+  }
+  if (!refusal.empty()) throw ConfigError(refusal);
+}
+
 }  // namespace
 
 void validate(const ScheduleShape& shape, int64_t max_actions) {
@@ -178,6 +189,7 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
                     shape.recompute.size(), shape.num_stages()));
   }
   if (!shape.offload.empty()) validate_offload(shape);
+  validate_compensation(shape);
   validate_keep(shape);
   validate_costs(shape);
   validate_step(shape, max_actions);
@@ -214,6 +226,34 @@ int64_t pipeline_depth(const ScheduleShape& shape) {
     depth = std::max(depth, (ceil_div(workers, shape.replicas[s]) - 1) * shape.replicas[s] + 1);
   }
   return depth;
+}
+
+std::vector<int64_t> compensation_copies(const ScheduleShape& shape) {
+  std::vector<int64_t> copies;
+  if (traits(shape.compensation).copies == nullptr) return copies;
+  const std::vector<int64_t> depths = warmup_depths(shape);
+  for (size_t s = 0; s < depths.size(); ++s) {
+    const int64_t versions =
+        traits(shape.policy)
+            .versions({.in_flight = depths[s],
+                       .share = std::max<int64_t>(1, shape.accumulate / shape.replicas[s]),
+                       .workers = shape.num_workers()});
+    copies.push_back(plan::extra_copies(shape.compensation, versions, depths[s]));
+  }
+  return copies;
+}
+
+std::vector<double> mean_delays(const ScheduleShape& shape) {
+  const std::vector<int64_t> depths = warmup_depths(shape);
+  const auto ahead = [&](size_t s) { return (depths[s] - 1) * shape.replicas[s]; };
+  std::vector<double> delays;
+  for (size_t s = 0; s < depths.size(); ++s) {
+    const plan::VersionDelays delay =
+        traits(shape.policy)
+            .delays({.step = shape.accumulate, .ahead = ahead(s), .ahead_at_input = ahead(0)});
+    delays.push_back(static_cast<double>(delay.forward) / static_cast<double>(shape.accumulate));
+  }
+  return delays;
 }
 
 }  // namespace penstock::schedule

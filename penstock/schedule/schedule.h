@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/plan/compensation.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
 #include "penstock/schedule/action.h"
@@ -19,6 +20,7 @@
 
 namespace penstock::schedule {
 
+using plan::Compensation;
 using plan::Strategy;
 using plan::WeightPolicy;
 
@@ -49,6 +51,7 @@ struct ScheduleShape {
   /// Micro-batches per mini-batch, that is per optimiser step; the last mini-batch may be shorter.
   int64_t accumulate = 1;
   WeightPolicy policy = WeightPolicy::Flush;
+  Compensation compensation = Compensation::None;  ///< of the delays that the policy brings
   /// The worker of every replica, stage by stage: stage 0's replicas first. A worker may hold
   /// replicas of several stages (flush only), not two of the same. Empty: workers are numbered in
   /// this order, one replica each. placement.h makes the common placements.
@@ -94,8 +97,8 @@ struct ScheduleShape {
   bool operator==(const ScheduleShape&) const = default;
 };
 
-/// No schedule holds more actions than this over all workers, lowered or not (2 GB of them); larger
-/// requests are refused.
+/// No schedule holds more actions than this over all workers, lowered or not (2.4 GB of them); more
+/// are refused.
 inline constexpr int64_t kMaxActions = 50'000'000;
 inline constexpr int kMaxWorkers = 10'000'000;
 
@@ -104,7 +107,8 @@ inline constexpr int kMaxWorkers = 10'000'000;
 /// kMaxActions, a list of recomputing or offloading stages, of costs or of what to keep of another
 /// length than the stages, a stage that does both, one that offloads under `current` (which keeps
 /// one micro-batch), costs below 0, a `keep` below 0, for 2bw an `accumulate` below
-/// pipeline_depth(), and for worker_of_replica that do not number the workers 0, 1, 2... without
+/// pipeline_depth(), for a compensation that does not work with the policy or with what a stage
+/// does, and for worker_of_replica that do not number the workers 0, 1, 2... without
 /// gaps, put two replicas of a stage on one worker, or put several stages on one worker under
 /// another policy than flush. O(replicas), allocates nothing that grows with the other numbers.
 void validate(const ScheduleShape& shape, int64_t max_actions = kMaxActions);
@@ -159,5 +163,11 @@ std::vector<int64_t> warmup_depths(const ScheduleShape& shape);
 /// 1F1B: the largest (warmup_depth - 1) * replicas + 1 over the stages. Without replication that is
 /// the number of stages. 2bw needs `accumulate` >= this.
 int64_t pipeline_depth(const ScheduleShape& shape);
+/// By stage, the mean number of steps between the weights that a forward pass reads and the step of
+/// its mini-batch, in steady state. What strategy 1f1b and 2bw have; 0 under flush. O(stages).
+std::vector<double> mean_delays(const ScheduleShape& shape);
+/// By stage, copies of its weights that the compensation keeps on each worker beside the policy's
+/// versions, at most. Empty: none on any. O(stages).
+std::vector<int64_t> compensation_copies(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

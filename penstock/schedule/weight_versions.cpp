@@ -10,7 +10,11 @@ namespace penstock::schedule {
 using plan::VersionNote;
 
 VersionAssigner::VersionAssigner(const ScheduleShape& shape, bool forward_only)
-    : rule_(traits(shape.policy)), forward_only_(forward_only) {
+    : rule_(traits(shape.policy)),
+      compensation_(forward_only ? Compensation::None : shape.compensation),
+      forward_only_(forward_only) {
+  if (traits(compensation_).ahead != nullptr)
+    forward_versions_.resize(static_cast<size_t>(shape.micro_batches));
   if (rule_.note != VersionNote::None) noted_.resize(static_cast<size_t>(shape.micro_batches));
 }
 
@@ -26,10 +30,24 @@ WeightVersion VersionAssigner::version_of(const Action& action) {
   return WeightVersion{rule_.version(use)};
 }
 
+int32_t VersionAssigner::ahead_of(const Action& action) {
+  if (forward_versions_.empty()) return 0;
+  int64_t& forward = forward_versions_[action.micro_batch.index()];
+  if (action.op == Op::Forward) forward = action.version.value;
+  return static_cast<int32_t>(plan::steps_ahead(
+      compensation_, {.mini_batch = action.mini_batch.value,
+                      .version = action.version.value,
+                      .forward_version = forward,
+                      .is_backward = action.op != Op::Forward && action.op != Op::Recompute}));
+}
+
 void VersionAssigner::assign(std::vector<Action>& actions) {
   steps_before_ = 0;
   for (Action& action : actions) {
-    if (is_compute(action.op)) action.version = version_of(action);
+    if (is_compute(action.op)) {
+      action.version = version_of(action);
+      action.ahead = ahead_of(action);
+    }
     if (action.op == Op::Step) ++steps_before_;
   }
 }

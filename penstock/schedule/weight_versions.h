@@ -23,10 +23,14 @@ class VersionAssigner {
 
  private:
   WeightVersion version_of(const Action& action);
+  int32_t ahead_of(const Action& action);
 
   const plan::WeightPolicyTraits& rule_;
+  plan::Compensation compensation_;
   bool forward_only_;
-  int64_t steps_before_ = 0;    ///< by the current worker, of its only stage; unused under flush
+  int64_t steps_before_ = 0;  ///< by the current worker, of its only stage; unused under flush
+  /// That forward passes read, by micro-batch; only where passes read moved weights.
+  std::vector<int64_t> forward_versions_;
   std::vector<int64_t> noted_;  ///< steps before a forward, of micro-batches (plan::VersionNote)
 };
 

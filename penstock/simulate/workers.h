@@ -39,6 +39,9 @@ class Workers {
                            source.shape().recomputes(StageId{static_cast<int32_t>(s)}),
                            traits(source.shape().policy).newest_only);
     }
+    const std::vector<int64_t> copies = schedule::compensation_copies(source.shape());
+    for (size_t s = 0; s < copies.size(); ++s)
+      stages_[s].always_bytes = saturating_mul(copies[s], stages_[s].version_bytes);
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));
       for (const HeldStage& held : source.stages_of(static_cast<int32_t>(w))) {

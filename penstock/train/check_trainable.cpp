@@ -7,6 +7,7 @@
 #include "penstock/model/optimizer.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/top_hits.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/written_score.h"
@@ -141,7 +142,7 @@ void validate(const TrainOptions& options) {
               options.gradient_groups, 0, kMostGroups);
   check_range("the staleness", options.staleness, 0, kMostStaleness);
   validate(options.learning_rate);
-  model::make_optimizer(options.optimizer);
+  model::make_optimizer(compensated_optimizer(options.optimizer, options.plan.compensation));
 }
 
 int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options) {

@@ -11,10 +11,13 @@
 namespace penstock::train {
 
 int64_t schedule_steps(const TrainOptions& options, int64_t saved, int64_t run_steps) {
-  if (!has_end(options.learning_rate)) return 0;
+  const bool fades = options.plan.compensation == plan::Compensation::Rate;
+  if (!has_end(options.learning_rate) && !fades) return 0;
   if (options.learning_rate_steps > 0) return options.learning_rate_steps;
   return saved > 0 ? saved : run_steps;
 }
+
+int64_t fade_steps(int64_t schedule_steps) { return std::max<int64_t>(1, schedule_steps / 4); }
 
 void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions& options,
                         int64_t train_samples) {

@@ -11,8 +11,13 @@
 namespace penstock::train {
 
 /// The length of a learning rate's schedule in steps: what the options say, otherwise that of the
-/// run that began (`saved`, 0: not known), otherwise the steps of this one; 0: it has no end.
+/// run that began (`saved`, 0: not known), otherwise the steps of this one; 0: it has no end, and
+/// no compensation fades with it.
 int64_t schedule_steps(const TrainOptions& options, int64_t saved, int64_t run_steps);
+
+/// How many steps plan::Compensation::Rate fades over: a quarter of the schedule's. Source: Yang et
+/// al., "PipeMare", MLSys 2021, section 4.1: a quarter of the epochs before the first drop.
+int64_t fade_steps(int64_t schedule_steps);
 
 /// A checkpoint inside an epoch needs the rest of that epoch: the same mini-batches, samples and
 /// order. Throws ConfigError.

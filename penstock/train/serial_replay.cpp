@@ -11,13 +11,17 @@
 #include <map>
 
 #include "penstock/model/loss.h"
+#include "penstock/model/optimizers/next_step.h"
 #include "penstock/model/parameter_optimizers.h"
 #include "penstock/model/precision.h"
+#include "penstock/plan/compensation.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/stage_module.h"
+#include "penstock/train/checkpoint_checks.h"
+#include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/check.h"
@@ -28,10 +32,14 @@
 namespace penstock::train {
 namespace {
 
-/// Which versions a stage reads for a micro-batch.
+/// Which versions a stage reads for a micro-batch, and by how many steps they are moved.
 struct Versions {
   int64_t forward = 0;
   int64_t backward = 0;
+  int64_t forward_ahead = 0;
+  int64_t backward_ahead = 0;
+
+  bool are_equal() const { return forward == backward && forward_ahead == backward_ahead; }
 };
 
 /// [stage][micro-batch], from the lowered schedule.
@@ -43,8 +51,14 @@ std::vector<std::vector<Versions>> versions_of(const schedule::Schedule& schedul
     for (const schedule::Action& action : actions) {
       if (!is_compute(action.op)) continue;
       Versions& entry = table[action.stage.index()][static_cast<size_t>(action.micro_batch.value)];
-      if (action.op == schedule::Op::Forward) entry.forward = action.version.value;
-      if (makes_weight_gradients(action.op)) entry.backward = action.version.value;
+      if (action.op == schedule::Op::Forward) {
+        entry.forward = action.version.value;
+        entry.forward_ahead = action.ahead;
+      }
+      if (makes_weight_gradients(action.op)) {
+        entry.backward = action.version.value;
+        entry.backward_ahead = action.ahead;
+      }
     }
   }
   return table;
@@ -93,7 +107,7 @@ class SerialReplay {
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0},
                model::layer_precisions(model, options.plan.precision)),
-        optimizers_(model, options.optimizer) {
+        optimizers_(model, compensated_optimizer(options.optimizer, options.plan.compensation)) {
     for (const StageId stage : stage_of_layer_) last_stage_ = std::max(last_stage_, stage);
     loss_stage_ = stage_of_layer_.at(model.graph().outputs().front().layer.index());
     model::Tensors weights;
@@ -123,7 +137,13 @@ class SerialReplay {
   /// By weight.
   model::Tensors sums_of_weights(GradientSums sums) const;
   const at::Tensor& weight(size_t use, int64_t version) const;
-  void step(model::Tensors sums, double learning_rate);
+  /// The same, moved by so many steps.
+  at::Tensor moved(size_t use, int64_t version, int64_t ahead) const;
+  StageId stage_of(size_t use) const { return stage_of_layer_[uses_[use].layer.index()]; }
+  /// Of a weight's step; `ahead`: of the step after it.
+  model::StepContext step_context(size_t weight, int64_t ahead) const;
+  void keep_moments();
+  void step(model::Tensors sums);
 
   const model::Model& model_;
   const DataSplit& data_;
@@ -135,12 +155,20 @@ class SerialReplay {
   StageId loss_stage_{0};
   runtime::StageModule whole_;
   model::ParameterOptimizers optimizers_;
+  std::vector<double> delays_;  ///< by stage; of this epoch
   std::vector<Weight> weights_;
   std::vector<graph::ParameterRef> uses_;  ///< in the order of the flat list that whole_ takes
   std::vector<size_t> weight_of_use_;      ///< into weights_
   mutable model::Tensors buffers_;
   /// Of weights_; the first is version first_version_ of this epoch.
   std::deque<model::Tensors> versions_;
+  /// Where weights are moved, what that needs of each version's optimiser.
+  struct Moment {
+    std::vector<model::Tensors> state;  ///< by weight
+    std::vector<model::StepContext> next;
+  };
+  std::deque<Moment> moments_;
+  int64_t schedule_steps_ = 0;
   int64_t first_version_ = 0;
   int64_t steps_ = 0;
   runtime::LossScale loss_scale_{runtime::LossScaleState{}};  ///< of this epoch
@@ -166,18 +194,50 @@ const at::Tensor& SerialReplay::weight(size_t use, int64_t version) const {
   return versions_[static_cast<size_t>(place)][weight_of_use_[use]];
 }
 
+at::Tensor SerialReplay::moved(size_t use, int64_t version, int64_t ahead) const {
+  const at::Tensor& value = weight(use, version);
+  if (ahead == 0) return value;
+  const Moment& moment = moments_[static_cast<size_t>(version - first_version_)];
+  const size_t w = weight_of_use_[use];
+  if (options_.plan.compensation == plan::Compensation::Correct)
+    return at::add(value, moment.state[w].back(), static_cast<double>(ahead));
+  model::StepContext made = moment.next[w];
+  --made.step;
+  return moved_ahead(optimizers_.of(weights_[w].owner), value, moment.state[w], made, ahead);
+}
+
+model::StepContext SerialReplay::step_context(size_t weight, int64_t ahead) const {
+  const int64_t step = steps_ - 1 + ahead;
+  double rate = learning_rate(options_.learning_rate, step, schedule_steps_);
+  const double delay = delays_[stage_of_layer_[weights_[weight].owner.layer.index()].index()];
+  if (options_.plan.compensation == plan::Compensation::Rate)
+    rate /= plan::rate_divisor(delay, step, fade_steps(schedule_steps_));
+  return {.learning_rate = rate,
+          .step = step + 1 - loss_scale_.state().skipped,
+          .mean_decay = plan::mean_step_decay(delay)};
+}
+
+void SerialReplay::keep_moments() {
+  Moment& moment = moments_.emplace_back();
+  if (traits(options_.plan.compensation).ahead == nullptr) return;
+  for (size_t w = 0; w < weights_.size(); ++w) {
+    model::Tensors& state = moment.state.emplace_back();
+    for (const at::Tensor& tensor : weights_[w].state) state.push_back(tensor.detach().clone());
+    moment.next.push_back(step_context(w, 1));
+  }
+}
+
 double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b,
                                      MiniBatchId mini_batch, const std::vector<Versions>& versions,
                                      GradientSums& sums) const {
   model::Tensors leaves;
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
-    const at::Tensor& value = weight(use, read.forward);
+    const at::Tensor value = moved(use, read.forward, read.forward_ahead);
     // Buffers that backward overwrites must be copies.
     const at::ScalarType type = whole_.weight_types()[use];
-    leaves.push_back((read.forward == read.backward
-                          ? value.detach().to(type)
-                          : value.to(type, /*non_blocking=*/false, /*copy=*/true))
+    leaves.push_back((read.are_equal() ? value.detach().to(type)
+                                       : value.to(type, /*non_blocking=*/false, /*copy=*/true))
                          .requires_grad_(true));
   }
   model::Tensors inputs = batches.inputs(b);
@@ -191,8 +251,8 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
                            : 1;
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
-    if (read.forward != read.backward)
-      leaves[use].variable_data().copy_(weight(use, read.backward));
+    if (!read.are_equal())
+      leaves[use].variable_data().copy_(moved(use, read.backward, read.backward_ahead));
   }
   if (leaves.empty() || !loss.scaled_loss.requires_grad()) return loss.loss_sum;
   const auto gradients = torch::autograd::grad(
@@ -219,7 +279,7 @@ model::Tensors SerialReplay::sums_of_weights(GradientSums sums) const {
   return result;
 }
 
-void SerialReplay::step(model::Tensors sums, double rate) {
+void SerialReplay::step(model::Tensors sums) {
   const at::NoGradGuard no_grad;
   bool is_made = true;
   if (wants_norm(options_)) {
@@ -246,10 +306,10 @@ void SerialReplay::step(model::Tensors sums, double rate) {
     }
     next.push_back(at::empty_like(before));
     optimizers_.of(weights_[w].owner)
-        .step(before, sums[w], next.back(), weights_[w].state,
-              {.learning_rate = rate, .step = steps_ - loss_scale_.state().skipped});
+        .step(before, sums[w], next.back(), weights_[w].state, step_context(w, 0));
   }
   versions_.push_back(std::move(next));
+  keep_moments();
 }
 
 void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
@@ -266,9 +326,12 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
                                     .mini_batch_size = options_.mini_batch_size});
   const EpochBatches batches(*data_.train, order, 0, cut, derive_seed(options_.seed, epoch),
                              options_.lengths);
-  const auto table =
-      versions_of(training_schedule(options_.plan, schedule::chain_links(last_stage_.value + 1),
-                                    samples, options_.mini_batch_size, wants_norm(options_)));
+  const schedule::Schedule schedule =
+      training_schedule(options_.plan, schedule::chain_links(last_stage_.value + 1), samples,
+                        options_.mini_batch_size, wants_norm(options_));
+  const auto table = versions_of(schedule);
+  delays_ = schedule::mean_delays(schedule.shape);
+  schedule_steps_ = options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps;
   int64_t longest_delay = 0;
   for (const auto& stage : table) {
     for (size_t b = 0; b < stage.size(); ++b) {
@@ -280,6 +343,8 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   versions_.erase(versions_.begin(), versions_.end() - 1);
   first_version_ = 0;
   loss_scale_ = runtime::LossScale(loss_scale_.state());
+  moments_.clear();
+  keep_moments();
   for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {
     if (options_.stop != nullptr && options_.stop->load()) {
       throw RuntimeError(
@@ -295,12 +360,10 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
       loss += run_micro_batch(batches, MicroBatchId{b}, MiniBatchId{t}, read, sums);
     }
     result_.losses.push_back(loss / static_cast<double>(size));
-    step(sums_of_weights(std::move(sums)),
-         learning_rate(
-             options_.learning_rate, steps_,
-             options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps));
+    step(sums_of_weights(std::move(sums)));
     while (t + 1 - first_version_ > longest_delay) {
       versions_.pop_front();
+      moments_.pop_front();
       ++first_version_;
     }
   }

@@ -14,6 +14,7 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/checkpoint_checks.h"
+#include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/some_target.h"
@@ -54,6 +55,11 @@ TrainOptions checked(TrainOptions options) {
                     "steps in all (total_steps)",
                     options.learning_rate.schedule));
   }
+  if (options.plan.compensation == plan::Compensation::Rate && options.learning_rate_steps < 1) {
+    throw ConfigError(
+        "the compensation rate fades over the first quarter of all steps: expected the number of "
+        "steps in all (total_steps)");
+  }
   return options;
 }
 
@@ -64,7 +70,7 @@ Session::Session(const model::Model& model, const TrainOptions& options)
       options_(checked(options)),
       sample_(samples_for(model, options.loss)),
       counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
-      optimizers_(model, options.optimizer),
+      optimizers_(model, compensated_optimizer(options.optimizer, options.plan.compensation)),
       pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
                 optimizers_.general(), pipeline_options(model, options, optimizers_)) {}
 
@@ -114,6 +120,7 @@ double Session::rate_of(int64_t step) const {
 runtime::RunOptions Session::run_options() const {
   runtime::RunOptions options;
   options.learning_rate = [this](int64_t step) { return rate_of(step); };
+  options.fade_steps = fade_steps(options_.learning_rate_steps);
   if (std::isfinite(options_.max_grad_norm)) options.max_grad_norm = options_.max_grad_norm;
   options.stop = options_.stop;
   options.on_stuck = options_.on_stuck;

@@ -15,6 +15,7 @@
 #include "penstock/train/checkpoint/checkpoint_writer.h"
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/checkpoint_checks.h"
+#include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/prefetch.h"
 #include "penstock/train/decode.h"
@@ -75,7 +76,7 @@ class Run {
         data_(data),
         options_(options),
         seed_(options.seed),
-        optimizers_(model, options.optimizer),
+        optimizers_(model, compensated_optimizer(options.optimizer, options.plan.compensation)),
         pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
                   optimizers_.general(), pipeline_options(model, options, optimizers_)),
         counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
@@ -98,6 +99,7 @@ class Run {
     options.credits = check_schedule(schedule);
     options.stop = options_.stop;
     options.on_stuck = options_.on_stuck;
+    options.fade_steps = fade_steps(rate_.schedule_steps);
     return options;
   }
   /// Gradients of weights that stages share are summed where the norm is computed, so the norm is

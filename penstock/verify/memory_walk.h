@@ -24,6 +24,7 @@ class MemoryWalk {
   MemoryWalk(const Facts& facts, const Options& bytes)
       : facts_(facts),
         bytes_(bytes),
+        copies_(schedule::compensation_copies(facts.schedule.shape)),
         held_by_(static_cast<size_t>(facts.num_stages), -1),
         stages_(facts) {}
 
@@ -73,6 +74,10 @@ class MemoryWalk {
       held_by_[held.stage.index()] = worker.value;
       ++now_.versions;
       now_.bytes += of_stage(bytes_.weight_bytes, held.stage);
+      if (!copies_.empty() && !facts_.forward_only) {
+        now_.bytes += static_cast<__int128>(copies_[held.stage.index()]) *
+                      of_stage(bytes_.weight_bytes, held.stage);
+      }
       if (!facts_.forward_only) now_.bytes += of_stage(bytes_.gradient_bytes, held.stage);
     }
   }
@@ -156,6 +161,7 @@ class MemoryWalk {
 
   const Facts& facts_;
   const Options& bytes_;
+  std::vector<int64_t> copies_;   ///< by stage, of the compensation; empty: none
   std::vector<int32_t> held_by_;  // by stage: the last worker visited that holds it
   HeldStages<Stage> stages_;
   std::pair<StageId, MicroBatchId> leaving_ = kNone;  // on its way to the host

@@ -119,6 +119,8 @@ class Trainer:
         what PyTorch computes
     :param weights: the policy of weights: "flush" (exact), "stash", "2bw"...; None: the strategy's,
         and flush under "auto"
+    :param compensate: what makes up for the delays of other weights than flush: "predict", "rate",
+        "correct" or "nesterov"; None: nothing
     :param sync: in a job, how replicas add their gradients: "ordered" (with the bits of one
         process), "ring" or "hierarchical" (which differ by rounding)...; None: the fastest by
         prediction, and ordered where nothing is gained
@@ -181,6 +183,7 @@ class Trainer:
         micro_batches: int | None = None,
         gradient_groups: int = 0,
         weights: str | None = None,
+        compensate: str | None = None,
         sync: str | None = None,
         precision: str | None = None,
         device: str | torch.device = "cpu",
@@ -201,17 +204,20 @@ class Trainer:
             self._classes.learn(names_of(classes), "the option classes")
         self._folder: _Folder | None = None
         self._names: list[str] | None = None
-        planned = (strategy, workers, straight or None, micro_batches, weights, sync, precision)
+        planned = (
+            strategy, workers, straight or None, micro_batches, weights, compensate, sync, precision
+        )  # fmt: skip
         if plan is not None and any(one is not None for one in planned):
             raise ValueError(
-                "a plan says what strategy, workers, straight, micro_batches, weights, sync and "
-                "precision are"
+                "a plan says what strategy, workers, straight, micro_batches, weights, compensate, "
+                "sync and precision are"
             )
         strategy = "auto" if strategy is None else _word("strategy", strategy)
         weights = None if weights is None else _word("weights", weights)
+        compensate = None if compensate is None else _word("compensate", compensate)
         sync = "auto" if sync is None else _word("sync", sync)
         precision = "float32" if precision is None else _word("precision", precision)
-        if strategy == "auto" and weights is None:
+        if strategy == "auto" and weights is None and compensate in (None, "none"):
             weights = "flush"
         device = _word("device", str(device) if isinstance(device, torch.device) else device)
         batch_size = _whole("batch_size", batch_size)
@@ -292,7 +298,8 @@ class Trainer:
         shared["batch_size"] = batch_size
         request = dict(
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
-            straight=bool(straight), weights=weights or "", sync=sync, precision=precision
+            straight=bool(straight), weights=weights or "", compensate=compensate or "",
+            sync=sync, precision=precision,
         )
         if self._job is not None:
             asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}

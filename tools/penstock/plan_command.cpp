@@ -27,6 +27,7 @@
 #include "penstock/schedule/formats/pytorch_csv.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/train/compensated_optimizer.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
 #include "penstock/util/text/units.h"
@@ -210,7 +211,8 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
   planner::PlanOptions plan = arguments.search.plan;
   plan::check_schedule_options(plan.strategy, plan.chunks, plan.slack, plan.keep);
   const model::OptimizerSpec& optimizer = arguments.search.optimizer;
-  plan.optimizer_state_per_weight = model::usual_state(optimizer);
+  plan.optimizer_state_per_weight =
+      model::usual_state(train::compensated_optimizer(optimizer, plan.compensation));
   if (traits(optimizer.kind).needs_whole_weight) {
     if (plan.shard_optimizer == planner::Choice::Always) {
       throw ConfigError(

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -66,6 +67,41 @@ class Climbing final : public Optimizer {
 
  private:
   Made descending_;
+};
+
+/// Keeps a running mean of the steps as the last state: mean = decay * mean + (1 - decay) * step.
+class KeepingMeanStep final : public Optimizer {
+ public:
+  KeepingMeanStep(const OptimizerSpec& spec, Made stepping)
+      : Optimizer(spec), stepping_(std::move(stepping)) {}
+
+  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+            std::span<at::Tensor> state, const StepContext& context) const override {
+    const at::Tensor before = copied(weight);
+    stepping_->step(weight, gradient, new_weight, state.first(state.size() - 1), context);
+    keep(state.back(), before, new_weight, context);
+  }
+  void step_together(std::span<WeightStep> weights, const StepContext& context) const override {
+    std::vector<WeightStep> own(weights.begin(), weights.end());
+    std::vector<at::Tensor> before;
+    for (WeightStep& one : own) {
+      before.push_back(copied(one.weight));
+      one.state.pop_back();
+    }
+    stepping_->step_together(own, context);
+    for (size_t i = 0; i < own.size(); ++i)
+      keep(weights[i].state.back(), before[i], weights[i].new_weight, context);
+  }
+
+ private:
+  static at::Tensor copied(const at::Tensor& weight) { return weight.data().clone(); }
+  static void keep(const at::Tensor& mean, const at::Tensor& before, const at::Tensor& after,
+                   const StepContext& context) {
+    const c10::AutoGradMode no_grad(false);
+    mean.data().mul_(context.mean_decay).add_(after.data() - before, 1 - context.mean_decay);
+  }
+
+  Made stepping_;
 };
 
 /// What Muon leaves to AdamW: the first state, its momentum, has no numbers.
@@ -192,8 +228,12 @@ Made make_optimizer(const OptimizerSpec& spec) {
   check_flags(spec);
   if (spec.nesterov && spec.momentum == 0)
     throw ConfigError("optimiser: Nesterov's step needs a momentum above 0");
-  Made made = kMakers[static_cast<size_t>(spec.kind)](spec);
-  return spec.maximize ? std::make_unique<Climbing>(std::move(made)) : std::move(made);
+  OptimizerSpec stepping = spec;
+  stepping.mean_step = false;
+  Made made = kMakers[static_cast<size_t>(spec.kind)](stepping);
+  if (spec.maximize) made = std::make_unique<Climbing>(std::move(made));
+  if (spec.mean_step) made = std::make_unique<KeepingMeanStep>(spec, std::move(made));
+  return made;
 }
 
 }  // namespace penstock::model

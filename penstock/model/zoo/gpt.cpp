@@ -26,8 +26,11 @@ class Gpt {
     x = dropped(x, "transformer.drop");
     for (int64_t i = 0; i < spec_.depth; ++i) x = block(x, fmt::format("transformer.h.{}", i));
     x = net_.layer_norm(x, {.name = "transformer.ln_f"});
-    x = net_.linear(x, {.features = spec_.classes, .bias = false, .name = "lm_head"});
-    net_.tie("lm_head", "weight", "transformer.wte", "weight");
+    x = net_.linear(x, {.features = spec_.classes,
+                        .bias = false,
+                        .name = "lm_head",
+                        .weight_init = Init::normal(kDeviation)});
+    if (!spec_.untied) net_.tie("lm_head", "weight", "transformer.wte", "weight");
     return net_.build(x);
   }
 

@@ -28,6 +28,9 @@ struct ModelSpec {
   std::optional<double> dropout = {};
   /// partime: `classes` numbers for each pixel, [classes, height, width], instead of for the image.
   bool per_pixel = false;
+  /// gpt: the head has weights of its own, as runs with delayed weights need where stages part it
+  /// from the embedding.
+  bool untied = false;
 
   bool operator==(const ModelSpec&) const = default;
 };

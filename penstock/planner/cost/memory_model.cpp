@@ -33,7 +33,9 @@ int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
 
 int64_t MemoryModel::versions_for(int replicas, int64_t in_flight) const {
   const int64_t share = micro_batches > 0 ? std::max<int64_t>(1, micro_batches / replicas) : 1;
-  return traits(policy).versions({.in_flight = in_flight, .share = share, .workers = max_workers});
+  const int64_t versions =
+      traits(policy).versions({.in_flight = in_flight, .share = share, .workers = max_workers});
+  return saturating_add(versions, plan::extra_copies(compensation, versions, in_flight));
 }
 
 int64_t MemoryModel::gradient_sets(int replicas) const {

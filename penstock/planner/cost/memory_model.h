@@ -36,6 +36,7 @@ struct Held {
 struct MemoryModel {
   plan::Strategy strategy = plan::Strategy::OneFOneB;
   plan::WeightPolicy policy = plan::WeightPolicy::Stash;
+  plan::Compensation compensation = plan::Compensation::None;
   int64_t limit_bytes = 0;    ///< per worker; 0: that of its device, if any
   int64_t micro_batches = 0;  ///< per step; 0: not known yet, one round of the stage's replicas
   int max_workers = 1;
@@ -61,8 +62,8 @@ struct MemoryModel {
   /// Workers with one stage alone: for the others only their simulated peaks count.
   int64_t in_flight(int replicas, int64_t workers_from_here) const;
 
-  /// Weight versions held at once; for vertical-sync an upper bound, since it depends on the stages
-  /// before.
+  /// Weight versions held at once, with the copies of the compensation; for vertical-sync an upper
+  /// bound, since it depends on the stages before.
   int64_t versions(int replicas, int64_t workers_from_here) const;
 
   /// Sets of gradients held at once (schedule/gradient_sets.h).

@@ -1,12 +1,15 @@
 #include "penstock/planner/families/notes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "penstock/plan/shared_weights.h"
 #include "penstock/plan/weight_rules.h"
 #include "penstock/planner/pricing/traffic.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/schedule.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/rounding.h"
 #include "penstock/util/text/units.h"
@@ -225,6 +228,28 @@ std::string layer_range(const std::vector<std::string>& layers) {
                             : fmt::format("{} .. {}", layers.front(), layers.back());
 }
 
+/// Which delays the plan's weights have, and what is advised against them. Empty: none.
+std::string delays_of(const Plan& plan) {
+  const std::vector<double> delays = schedule::mean_delays(schedule::shape_of(plan, 1));
+  const double longest = *std::max_element(delays.begin(), delays.end());
+  if (longest == 0 || plan.strategy == plan::Strategy::Online) return {};
+  const std::string steps = fmt::format(
+      "Weights {}: gradients are computed on weights of {:.3g} steps ago, stage by stage",
+      to_string(plan.weights), fmt::join(delays, ", "));
+  if (plan.compensation != plan::Compensation::None) {
+    return fmt::format("{}, compensated by {}: {}.", steps, to_string(plan.compensation),
+                       traits(plan.compensation).summary);
+  }
+  if (longest <= 1) return steps + ": few enough to need no compensation.";
+  std::string names;
+  for (const plan::CompensationTraits& row : plan::compensations()) {
+    const bool works =
+        !row.policies.empty() && compensation_refusal(row.compensation, plan.weights).empty();
+    if (works) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+  }
+  return fmt::format("{}. Compensations that work with them: {} (docs/weights.md).", steps, names);
+}
+
 std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan) {
   std::vector<std::string> notes;
   notes.push_back(slowest_part(context, plan));
@@ -253,6 +278,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
     notes.push_back(what_is_kept(plan));
   add_stages_that(plan, &Stage::shard_optimizer, "share",
                   "out the optimiser's state over the replicas", notes);
+  if (std::string delays = delays_of(plan); !delays.empty()) notes.push_back(std::move(delays));
   const double steady_per_s =
       static_cast<double>(plan.micro_batch_size) * 1e9 /
       static_cast<double>(std::max<int64_t>(plan.prediction.bottleneck_ns, 1));

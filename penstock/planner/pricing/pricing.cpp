@@ -133,6 +133,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.model = context.profile.model;
   plan.strategy = split.strategy;
   plan.weights = split.policy;
+  plan.compensation = compensation_of(context, split.policy);
   plan.explanation.cost_model = context.model->name();
   plan.sync = context.model->sync();
   plan.gradient_precision = context.model->precision();

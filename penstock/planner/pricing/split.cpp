@@ -146,6 +146,11 @@ int64_t chosen_micro_batches(const Context& context, const Split& split) {
   return std::min(wanted, context.most_micro_batches());
 }
 
+plan::Compensation compensation_of(const Context& context, plan::WeightPolicy policy) {
+  const plan::Compensation asked = context.options.compensation;
+  return compensation_refusal(asked, policy).empty() ? asked : plan::Compensation::None;
+}
+
 MemoryModel memory_model(const Context& context, Strategy strategy, plan::WeightPolicy policy,
                          int64_t micro_batches, int64_t slack,
                          std::optional<int64_t> gradient_groups) {
@@ -157,6 +162,7 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
   }
   return {.strategy = strategy,
           .policy = policy,
+          .compensation = compensation_of(context, policy),
           .limit_bytes = context.options.memory_limit_bytes.value_or(0),
           .micro_batches = micro_batches,
           .max_workers = context.workers,

@@ -58,6 +58,9 @@ int64_t chosen_micro_batches(const Context& context, plan::Strategy strategy,
 /// The same for a split, whose workers may hold several stages.
 int64_t chosen_micro_batches(const Context& context, const Split& split);
 
+/// What the options ask for, where it works with the policy; otherwise none.
+plan::Compensation compensation_of(const Context& context, plan::WeightPolicy policy);
+
 /// The memory model that a search for plans of this strategy uses. `gradient_groups` as
 /// MemoryModel::gradient_groups.
 MemoryModel memory_model(const Context& context, plan::Strategy strategy, plan::WeightPolicy policy,

@@ -160,11 +160,11 @@ std::string html_report(const ReportInput& input) {
 
   const Json charts = history_charts(input);
   std::string page = head(page_title(plan));
-  page += html_paragraph(
-      "muted",
-      fmt::format("{}, weights {}, {} of {} per step", plural(plan.num_workers(), "worker"),
-                  to_string(plan.weights), plural(plan.micro_batches, "micro-batch"),
-                  plural(plan.micro_batch_size, "sample")));
+  page +=
+      html_paragraph("muted", fmt::format("{}, weights {}, {} of {} per step",
+                                          plural(plan.num_workers(), "worker"), plan.weights_text(),
+                                          plural(plan.micro_batches, "micro-batch"),
+                                          plural(plan.micro_batch_size, "sample")));
   if (view.bottleneck.time_ns > 0)
     page += html_paragraph(
         "accent", fmt::format("Slowest part: {}, per micro-batch {}", view.bottleneck_name(),

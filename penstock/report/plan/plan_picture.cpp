@@ -21,7 +21,7 @@ std::string how_it_runs(const PlanView& view) {
   return fmt::format(
       "{}, weights {}{}, {} of {} per step, {} in flight per worker of stage 0",
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
-      to_string(plan.weights),
+      plan.weights_text(),
       used > static_cast<int>(plan.stages.size()) ? ", gradients by " + view.gradient_method() : "",
       plural(plan.micro_batches, "micro-batch"), plural(plan.micro_batch_size, "sample"),
       plan.depth);

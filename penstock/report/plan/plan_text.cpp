@@ -42,10 +42,9 @@ std::string heading(const PlanView& view) {
       plan.model.empty() ? "model" : shortened(plan.model, 20), to_string(plan.strategy),
       short_config(plan.config(), 24),
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
-      std::string(to_string(plan.weights)) +
-          (plan.precision == Precision::Float32
-               ? ""
-               : fmt::format(", in {}", to_string(plan.precision))),
+      plan.weights_text() + (plan.precision == Precision::Float32
+                                 ? ""
+                                 : fmt::format(", in {}", to_string(plan.precision))),
       std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return stage.replicas > 1; })
           ? ", gradients by " + view.gradient_method()

@@ -36,6 +36,7 @@ std::string why_not_recorded() {
 std::string graph_obstacle(const StageContext& context) {
   const schedule::ScheduleShape& shape = context.shape();
   if (!plan::keeps_one_version(shape.policy)) return "weights have several versions";
+  if (context.moved != nullptr) return "delays are compensated";
   if (context.run.splits_backward[context.stage().index()]) return "backward passes are split";
   if (shape.recomputes(context.stage())) return "the stage recomputes";
   if (shape.offloads(context.stage())) return "activations move to the host";

@@ -36,9 +36,8 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
                                        InFlight& record, const BeforeLayer& before_layer) {
   const at::NoGradGuard no_grad;
   Replica& replica = context.replica;
-  record.outputs =
-      context.module().forward(replica.weights.at(action.version), replica.buffers, record.inputs,
-                               context.forward_context(action), before_layer);
+  record.outputs = context.module().forward(context.weights(action), replica.buffers, record.inputs,
+                                            context.forward_context(action), before_layer);
   if (!context.makes_output()) return {};
   return context.run.loss(record.outputs[context.module().model_outputs().front()],
                           context.targets(action.micro_batch),

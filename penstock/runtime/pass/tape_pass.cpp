@@ -32,7 +32,7 @@ model::LossResult TapePass::record_tape(const Action& action, InFlight& record,
                                         model::MutableTensorSpan buffers,
                                         const BeforeLayer& before_layer, bool with_loss) {
   StageTape& tape = activations(record).tape.emplace(context_.module(), ends_);
-  record.outputs = tape.forward(context_.replica.weights.at(action.version), buffers, record.inputs,
+  record.outputs = tape.forward(context_.weights(action), buffers, record.inputs,
                                 context_.forward_context(action), before_layer);
   record.inputs.clear();
   if (!context_.makes_output() || !with_loss) return {};

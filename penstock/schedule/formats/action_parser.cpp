@@ -111,6 +111,14 @@ class ActionReader {
     }
     rest_.remove_prefix(1);
     action.version = WeightVersion{number("a weight version after '@'")};
+    if (rest_.empty() || (rest_[0] != '+' && rest_[0] != '-')) return;
+    if (!is_compute(action.op)) fail("only the weights of F, B, I, W and R are moved by steps");
+    const bool is_back = rest_[0] == '-';
+    rest_.remove_prefix(1);
+    const int64_t steps = number("a number of steps after the sign");
+    if (steps < 1 || steps > INT32_MAX)
+      fail(fmt::format("weights cannot be moved by {} steps", steps));
+    action.ahead = static_cast<int32_t>(is_back ? -steps : steps);
   }
 
   std::string_view text_;

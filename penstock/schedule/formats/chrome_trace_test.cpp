@@ -8,12 +8,12 @@ namespace {
 
 Timeline small_timeline() {
   return {"predicted",
-          {{{{Op::Forward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{0}, false,
+          {{{{Op::Forward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{0}, false, 0,
               WeightVersion{0}},
              0,
              1500,
              0},
-            {{Op::SendForward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{1}, false,
+            {{Op::SendForward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{1}, false, 0,
               WeightVersion{-1}},
              1500,
              1501,

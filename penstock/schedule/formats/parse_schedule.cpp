@@ -14,9 +14,9 @@ namespace penstock::schedule {
 namespace {
 
 constexpr std::string_view kMagic = "# penstock schedule";
-constexpr std::string_view kKeys[] = {"kind",       "replicas", "hosts",  "micro-batches",
-                                      "accumulate", "weights",  "slack",  "recompute",
-                                      "offload",    "norm",     "lowered"};
+constexpr std::string_view kKeys[] = {"kind",       "replicas", "hosts",   "micro-batches",
+                                      "accumulate", "weights",  "slack",   "recompute",
+                                      "offload",    "norm",     "lowered", "compensate"};
 
 bool is_like_key(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
@@ -162,6 +162,8 @@ ScheduleShape read_shape(const Header& header) {
   const std::string_view policy = header.word("weights");
   try {
     shape.policy = plan::parse_weight_policy(policy);
+    if (header.has("compensate"))
+      shape.compensation = plan::parse_compensation(header.word("compensate"));
     validate(shape);
   } catch (const ConfigError& error) {
     header.place_of(shape.worker_of_replica.empty() ? "replicas" : "hosts").fail(error.what());

@@ -32,6 +32,10 @@ void append_numbers(std::string& text, std::string_view key, const std::vector<i
 
 /// The keys that are left out where they have their default values.
 void append_rare_keys(std::string& text, const ScheduleShape& shape) {
+  if (shape.compensation != Compensation::None) {
+    text += "\n# compensate: ";
+    text += to_string(shape.compensation);
+  }
   if (shape.slack != 0) {
     text += "\n# slack: ";
     append_number(text, shape.slack);
@@ -61,6 +65,8 @@ void append_text(std::string& text, const Action& action) {
   } else if (action.version.value >= 0) {
     text += '@';
     append_number(text, action.version.value);
+    if (action.ahead > 0) text += '+';
+    if (action.ahead != 0) append_number(text, action.ahead);
   }
 }
 

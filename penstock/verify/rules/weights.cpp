@@ -1,5 +1,6 @@
 // weights: every F, B, I, W and R uses the version that the policy prescribes (docs/weights.md),
-// an earlier step of the stage on the worker has made that version and it has not been freed; every
+// moved by as many steps as the compensation prescribes; an earlier step of the stage on the worker
+// has made that version and it has not been freed; every
 // version except the newest at the end is freed exactly once, by a FREE whose mini-batch is not
 // before the one whose step replaces the version; and a step reads the newest version.
 //
@@ -12,6 +13,7 @@
 namespace penstock::verify {
 namespace {
 
+using schedule::Compensation;
 using schedule::WeightPolicy;
 
 /// Walks the workers' lists in order, stage 0's first where vertical-sync needs that, and keeps the
@@ -27,6 +29,8 @@ class VersionWalk {
     const WeightPolicy policy = facts.schedule.shape.policy;
     if (policy == WeightPolicy::Stash || policy == WeightPolicy::VerticalSync)
       used_.resize(static_cast<size_t>(facts.micro_batches), 0);
+    if (facts.schedule.shape.compensation != Compensation::None)
+      forward_.resize(static_cast<size_t>(facts.micro_batches), 0);
   }
 
   void walk(WorkerId worker) {
@@ -69,6 +73,11 @@ class VersionWalk {
       report_.add("weights", worker_, action, "policy {} prescribes version {}, found {}",
                   to_string(facts_.schedule.shape.policy), expected, version);
     }
+    if (const int64_t moved = prescribed_move(action); action.ahead != moved) {
+      report_.add("weights", worker_, action,
+                  "compensation {} moves version {} by {} steps here, found {}",
+                  to_string(facts_.schedule.shape.compensation), version, moved, action.ahead);
+    }
     if (version < 0) return;
     if (version > steps) {
       report_.add("weights", worker_, action, "version {} has not been made; the newest is {}",
@@ -99,6 +108,29 @@ class VersionWalk {
     int64_t& used = used_[action.micro_batch.index()];
     if (action.op == Op::Forward && notes) used = steps;
     return used;
+  }
+
+  /// By how many steps the weights of an action are moved; also notes what later actions need. A
+  /// copy on purpose of plan::steps_ahead(), by what each compensation aims at.
+  int64_t prescribed_move(const Action& action) {
+    if (forward_.empty() || facts_.forward_only) return 0;
+    int64_t& forward = forward_[action.micro_batch.index()];
+    if (action.op == Op::Forward) forward = action.version.value;
+    switch (facts_.schedule.shape.compensation) {
+      // All passes see the weights that the step of their mini-batch is expected to find.
+      case Compensation::Predict:
+        return action.mini_batch.value - action.version.value;
+      // Those that make gradients see the weights of their forward pass.
+      case Compensation::Correct:
+        return makes_input_gradients(action.op) || makes_weight_gradients(action.op)
+                   ? forward - action.version.value
+                   : 0;
+      case Compensation::None:
+      case Compensation::Rate:
+      case Compensation::Nesterov:
+        break;
+    }
+    return 0;
   }
 
   void free(const Action& action, const Action* next) {
@@ -153,6 +185,8 @@ class VersionWalk {
   std::vector<int32_t> freed_by_;
   // by micro-batch: the version its forward used (vertical-sync: at stage 0)
   std::vector<int64_t> used_;
+  // by micro-batch: the version its forward on the stage used; only with a compensation
+  std::vector<int64_t> forward_;
   WorkerId worker_{-1};
 };
 

@@ -36,6 +36,7 @@ struct ScheduleOptions : CommonOptions {
   int64_t micro_batches = 8;
   int64_t accumulate = 0;
   std::string weights;
+  std::string compensate;
   std::string recompute;
   std::string offload;
   bool norm = false;
@@ -167,6 +168,8 @@ schedule::Schedule make_schedule(const ScheduleOptions& options) {
     shape.link_units.emplace_back(static_cast<size_t>(shape.num_workers()));
     std::iota(shape.link_units[0].begin(), shape.link_units[0].end(), 0);
   }
+  if (!options.compensate.empty())
+    shape.compensation = plan::parse_compensation(options.compensate);
   shape.repeats = shape.micro_batches > shape.accumulate;
   const schedule::Schedule compute = schedule::generate(request.strategy, shape);
   return options.compute_only ? compute : schedule::lower(compute, request.links);
@@ -201,6 +204,7 @@ int run_schedule(const ScheduleOptions& options) {
                   {"micro_batches", schedule.shape.micro_batches},
                   {"accumulate", schedule.shape.accumulate},
                   {"weights", std::string(to_string(schedule.shape.policy))},
+                  {"compensate", std::string(to_string(schedule.shape.compensation))},
                   {"actions", schedule.num_actions()},
                   {"text", text}};
     write_output("", document.dump() + "\n");
@@ -261,6 +265,8 @@ Command schedule_command(CLI::App& parent) {
       ->check(whole_number(1));
   app->add_option("--weights", options->weights,
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
+  app->add_option("--compensate", options->compensate,
+                  "What makes up for delayed weights: none, predict, rate, correct, nesterov");
   app->add_option("--recompute", options->recompute,
                   "Stages that keep only their inputs and recompute activations: all, or e.g. 0,2");
   app->add_option("--offload", options->offload,
