@@ -13,6 +13,8 @@
 #include "penstock/model/builder.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/profiler.h"
+#include "penstock/model/profiling/model_part.h"
+#include "penstock/model/profiling/model_pass.h"
 #include "penstock/model/profiling/repeats.h"
 #include "penstock/util/error.h"
 
@@ -261,6 +263,26 @@ TEST(ProfilerRepeats, LayersThatDifferAreMeasuredOneByOne) {
   const profile::Share share = measure_share(model, options);
   EXPECT_EQ(share.measured, 6);
   EXPECT_LT(share.profile.costs[3].forward_ns, share.profile.costs[4].forward_ns);
+}
+
+TEST(MeasureShare, MuonStepsTheLayersThatItStepsInTheWholeModel) {
+  ModelBuilder net("deep");
+  Value x = net.input({16});
+  for (int i = 0; i < 4; ++i) x = net.linear(x, {.features = 16, .name = fmt::format("fc{}", i)});
+  const Model model = net.build(x);
+  ProfilerOptions options = few_passes();
+  options.optimizer = usual_spec(OptimizerKind::Muon);
+  const std::vector<LayerId> run = {LayerId{1}, LayerId{2}, LayerId{3}};
+  const detail::ModelPart part =
+      detail::part_of(model, run, {LayerId{-1}, LayerId{1}, LayerId{2}, LayerId{3}});
+  const detail::ModelPass pass(part, options);
+  const auto is_orthogonal = [&](int layer, int parameter) {
+    return pass.optimizer_of({LayerId{layer}, parameter}).spec().orthogonal;
+  };
+  EXPECT_TRUE(is_orthogonal(0, 0)) << "the share's first layer, hidden in the model";
+  EXPECT_FALSE(is_orthogonal(0, 1)) << "a bias";
+  EXPECT_TRUE(is_orthogonal(1, 0));
+  EXPECT_FALSE(is_orthogonal(2, 0)) << "the model's last layer";
 }
 
 }  // namespace

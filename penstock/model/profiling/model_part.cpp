@@ -61,6 +61,7 @@ class PartMaker {
     if (model_.returns_loss() && makes_first_result) part.set_returns_loss();
     if (makes_first_result) part.set_auxiliary_weights(model_.auxiliary_weights());
     return {.whole = &model_,
+            .run = run_,
             .model = std::move(part),
             .made_up = made_up_,
             .input_needs_gradient = input_needs_gradient_,

@@ -11,7 +11,8 @@ namespace penstock::model::detail {
 /// Refers to layers of the model that it is a part of, which outlives it.
 struct ModelPart {
   const Model* whole = nullptr;
-  Model model;  ///< without ties: each layer has its own weights anyway
+  std::vector<LayerId> run;  ///< of the whole model: the part's layers, in its order
+  Model model;               ///< without ties: each layer has its own weights anyway
   /// The values of the whole model that the last inputs stand for; those before are its inputs.
   std::vector<graph::ValueRef> made_up;
   std::vector<bool> input_needs_gradient;

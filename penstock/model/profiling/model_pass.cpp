@@ -100,7 +100,7 @@ ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
           model_, options.precision,
           options.device.empty() ? at::Device(at::kCPU) : at::Device(options.device))),
       batch_size_(options.batch_size),
-      optimizers_(model_, without_groups(options.optimizer)),
+      optimizers_(*part.whole, without_groups(options.optimizer)),
       loss_(part.makes_first_result ? loss : std::nullopt),
       stream_(stream_of(options)),
       laps_(*stream_),
@@ -150,7 +150,7 @@ void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
     weight = weight.to(type);
     if (stream_->is_host()) state.spare.push_back(at::zeros_like(weight).requires_grad_());
     const graph::ParameterRef place{id, static_cast<int>(i)};
-    state.optimizer_state.push_back(optimizers_.of(place).new_state(master));
+    state.optimizer_state.push_back(optimizer_of(place).new_state(master));
     weight.requires_grad_();
   }
   if (type != at::kFloat) bytes_[id.index()].short_weights = bytes_[id.index()].weights;
@@ -424,7 +424,7 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
   const Laps::Start start = laps_.start();
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
-    const Optimizer& optimizer = optimizers_.of({id, static_cast<int>(i)});
+    const Optimizer& optimizer = optimizer_of({id, static_cast<int>(i)});
     at::Tensor& master = state.masters[i];
     if (master.defined()) {
       optimizer.step(master, state.weight_gradients[i], master, state.optimizer_state[i], context);
@@ -453,7 +453,7 @@ void ModelPass::step_together(int64_t& step_ns) {
       const at::Tensor& master = state.masters[i];
       const at::Tensor weight = master.defined() ? master : state.weights[i].detach();
       const graph::ParameterRef place{LayerId{static_cast<int32_t>(l)}, static_cast<int>(i)};
-      steps[&optimizers_.of(place)].push_back(
+      steps[&optimizer_of(place)].push_back(
           {weight, state.weight_gradients[i], weight, state.optimizer_state[i]});
       if (!master.defined()) continue;
       versions.push_back(state.weights[i]);

@@ -78,6 +78,11 @@ class ModelPass {
   /// Known after the first run().
   const std::vector<LayerBytes>& bytes() const { return bytes_; }
   DeviceStream& stream() const { return *stream_; }
+  /// What steps a parameter of the part: as in the whole model, whose first and last layers may be
+  /// others than the part's.
+  const Optimizer& optimizer_of(const graph::ParameterRef& parameter) const {
+    return optimizers_.of({part_.run[parameter.layer.index()], parameter.parameter});
+  }
 
  private:
   struct LayerState {
