@@ -97,6 +97,8 @@ def of_variant(runs, name, key):
 
 
 def spread(values):
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
     return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
