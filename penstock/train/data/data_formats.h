@@ -78,7 +78,8 @@ inline constexpr std::array<DataFormatRow, 12> kDataFormats = {
      {.name = "TOKENS",
       .named = DataNamed::AsTokenFolder,
       .ending = "",
-      .help = "a text or pairs of sentences as tokens, in a folder that `penstock data` has made"},
+      .help = "a text, pairs of sentences or captioned clips as tokens, in a folder that `penstock "
+              "data` has made"},
      {.name = "FOLDER",
       .named = DataNamed::AsFolder,
       .ending = "",
