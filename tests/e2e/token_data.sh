@@ -90,7 +90,7 @@ refused "no vocabulary of 8 tokens" data text --from ptb.txt --vocabulary 8 -o b
 refused 'valid must be from 0 to 0.5' data text --from ptb.txt --valid-share 2 -o bad
 refused 'expected one of bpe, unigram, word' data text --from ptb.txt --vocabulary-type x -o bad
 refused 'holds other files' data text --from ptb.txt --vocabulary 60 -o ptb
-refused "unknown command 'txt', expected one of translation, text, bleu, meteor" data txt
+refused "unknown command 'txt', expected one of translation, text, captions, bleu, meteor" data txt
 refused 'no command, expected one of' data
 refused "unknown option '--nonsense'" data text --from ptb.txt -o bad --nonsense
 grep -q 'Try: penstock data text --help' err || fail "no hint: $(cat err)"
