@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -20,6 +21,7 @@
 #include "penstock/job/auto_plan.h"
 #include "penstock/job/auto_plan_together.h"
 #include "penstock/job/job.h"
+#include "penstock/job/large_batch.h"
 #include "penstock/job/run_plan.h"
 #include "penstock/job/worker_devices.h"
 #include "penstock/model/mixing.h"
@@ -190,8 +192,11 @@ class ProgramModel {
   std::string plan(py::dict options, const std::shared_ptr<PythonJob>& job) const {
     bool is_quiet = false;
     take(options, "quiet", is_quiet);
-    const options::TrainRequest asked = take_request(options, model_);
+    options::TrainRequest asked = take_request(options, model_);
     refuse_rest(options);
+    model::Model unchanged = model_;
+    asked.rates.scale_steps = std::max<int64_t>(asked.rates.scale_steps, 1);  // no matter of plans
+    job::set_large_batch(asked, unchanged, 0);
     const int64_t workers = asked.plan.workers.value_or(1);
     const int64_t batch_size = asked.run.batch_size.value_or(options::kUsualBatchSize);
     const int64_t micro_batches = asked.plan.micro_batches.value_or(1);
@@ -246,11 +251,15 @@ class PythonSession {
                 std::shared_ptr<PythonJob> job, bool may_idle)
       : model_(std::move(model)), job_(std::move(job)) {
     keep_freed_memory();  // otherwise every step takes its gradients anew from the system
-    const options::TrainRequest request = take_request(options, model_->model());
+    options::TrainRequest request = take_request(options, model_->model());
     refuse_rest(options);
+    model::Model unchanged = model_->model();
+    for (const job::LargeBatchNote& note : job::set_large_batch(request, unchanged, 0))
+      large_batch_[note.rule] = note.text;
     train::TrainOptions train = options::train_options_of(request);
     train.plan = plan::parse_plan(plan, "the plan");
     drop_last_ = request.data.drop_last;
+    has_mean_ = request.mean.is_used();
     const std::vector<cluster::DeviceName> devices = devices_of(request);
     for (const at::Device device : job::dealt(devices, train.plan.num_workers()))
       train.device_of_worker.push_back(device.str());
@@ -359,15 +368,17 @@ class PythonSession {
     });
   }
 
-  /// What a checkpoint's weights.pt has, as copies.
-  py::dict weights() const {
+  /// What a checkpoint's weights.pt has, as copies; `averaged`: its average.pt.
+  py::dict weights(bool averaged) const {
     std::vector<std::pair<std::string, at::Tensor>> copies;
     {
       const WithoutGil without;
       std::vector<train::LayerState> layers;
-      for (runtime::LayerSnapshot& layer : session_->snapshot())
-        layers.push_back(
-            {.weights = std::move(layer.weights), .buffers = std::move(layer.buffers)});
+      if (averaged && !has_mean_) throw ConfigError("there is no mean of the weights: see ema");
+      for (runtime::LayerSnapshot& layer : session_->snapshot()) {
+        model::Tensors& kept = averaged ? layer.optimizer_state.back() : layer.weights;
+        layers.push_back({.weights = std::move(kept), .buffers = std::move(layer.buffers)});
+      }
       std::map<const at::TensorImpl*, at::Tensor> copy_of;  // two names of a weight share one
       for (const auto& entry : train::state_dict(model_->model(), layers)) {
         at::Tensor& copy = copy_of[entry.value().unsafeGetTensorImpl()];
@@ -410,6 +421,7 @@ class PythonSession {
   int64_t steps() const { return session_->steps(); }
   double rate_of(int64_t step) const { return session_->rate_of(step); }
   std::string plan() const { return plan::to_json(plan_); }
+  const std::map<std::string, std::string>& large_batch() const { return large_batch_; }
   std::string sample() const { return describe(session_->sample()); }
   bool needs_targets() const { return session_->sample().targets.needed; }
 
@@ -420,6 +432,8 @@ class PythonSession {
   std::atomic<bool> stop_{false};
   int64_t ignore_index_ = -100;
   bool drop_last_ = false;
+  bool has_mean_ = false;
+  std::map<std::string, std::string> large_batch_;
   plan::Plan plan_;
   OfThisProcess<train::Session> session_;
 };
@@ -483,7 +497,8 @@ PYBIND11_MODULE(_core, m) {
       .def("end_epoch", &PythonSession::end_epoch)
       .def("save", &PythonSession::save)
       .def("resume", &PythonSession::resume)
-      .def("weights", &PythonSession::weights)
+      .def("weights", &PythonSession::weights, py::arg("averaged") = false)
+      .def_property_readonly("large_batch", &PythonSession::large_batch)
       .def("load_weights", &PythonSession::load_weights)
       .def("rate_of", &PythonSession::rate_of)
       .def("check_step", &PythonSession::check_step)

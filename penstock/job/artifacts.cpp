@@ -73,7 +73,8 @@ struct Results {
                 .servers = run.servers(),
                 .classes = run.data.classes,
                 .metric = run.train.metric.value_or(train::Metric::Loss),
-                .target = run.train.target} {}
+                .target = run.train.target,
+                .large_batch = run.large_batch} {}
   Results(const Results&) = delete;
   Results& operator=(const Results&) = delete;
 };

@@ -40,14 +40,11 @@ int64_t expected_micro_batches(const AutoPlanRequest& request) {
 }
 
 planner::Choice sharding(const AutoPlanRequest& request) {
-  const model::OptimizerKind kind = request.optimizer.kind;
-  if (!model::traits(kind).needs_whole_weight)
+  const std::string why_not = model::why_not_shared(request.optimizer);
+  if (why_not.empty())
     return request.shard_optimizer ? planner::Choice::Always : planner::Choice::Auto;
   if (!request.shard_optimizer) return planner::Choice::Never;
-  throw ConfigError(
-      fmt::format("--shard-optimizer: {} needs whole weights, and replicas would have parts of "
-                  "them; leave the option out",
-                  to_string(kind)));
+  throw ConfigError(fmt::format("--shard-optimizer: {}; leave the option out", why_not));
 }
 
 planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest& request) {

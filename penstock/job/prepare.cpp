@@ -89,6 +89,9 @@ class Preparation {
     load(request, job);
     if (!run_->data.summary.empty()) listener_.tell(run_->data.summary);
     choose_rate(run_->request);
+    run_->large_batch = set_large_batch(run_->request, run_->model, run_->data.train->size());
+    for (const LargeBatchNote& note : run_->large_batch)
+      listener_.tell(fmt::format("large batch, {}: {}\n", note.rule, note.text));
     run_->job = job;
     run_->train = options::train_options_of(run_->request);
     run_->train.stop = options_.stop;
@@ -108,6 +111,7 @@ class Preparation {
     check_batches(run_->train);
     train::check_trainable(run_->model, run_->data, run_->train);
     warn(model_warning(run_->request, run_->model, run_->train.plan), !run_->is_finished);
+    warn(mean_warning(run_->train, run_->model), will_train());
     require_memory_for_threads(own_threads());
     warn(offload_warning(run_->train.plan, options_.devices), will_train());
     return std::move(*run_);
@@ -130,6 +134,7 @@ class Preparation {
                                .lock = nullptr,
                                .output_locks = {},
                                .train = {},
+                               .large_batch = {},
                                .warnings = {}});
       return "";
     };

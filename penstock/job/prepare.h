@@ -18,6 +18,7 @@
 
 #include "penstock/cluster/device_name.h"
 #include "penstock/job/job.h"
+#include "penstock/job/large_batch.h"
 #include "penstock/job/listener.h"
 #include "penstock/model/model.h"
 #include "penstock/options/request.h"
@@ -55,6 +56,7 @@ struct PreparedRun {
   std::unique_ptr<train::RunLock> lock;                   ///< of the checkpoint folder, on rank 0
   std::vector<std::unique_ptr<OutputLock>> output_locks;  ///< of the files to be written, there
   train::TrainOptions train;                              ///< with the plan; without an observer
+  std::vector<LargeBatchNote> large_batch;                ///< what was set for a large mini-batch
   bool is_finished = false;  ///< the checkpoint has all epochs or steps already
   std::string warnings;      ///< as the listener was told, a line each
 

@@ -124,7 +124,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
                        .straight = asked.straight,
                        .profile_path = asked.profile,
                        .seed = request.run.seed,
-                       .optimizer = request.optimizer,
+                       .optimizer = options::optimizer_of(request),
                        .loss = request.loss};
   // Only under flush are the gradients of a weight that stages share added up at one moment.
   if (!graph::tie_groups(model.graph()).empty() && !made.strategy && !made.weights)

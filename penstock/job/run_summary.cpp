@@ -230,6 +230,15 @@ Json epochs_json(const train::TrainResult& r) {
   return epochs;
 }
 
+/// By rule; null without the option.
+Json large_batch_json(std::span<const LargeBatchNote> notes) {
+  if (notes.empty()) return nullptr;
+  Json rules = Json::object();
+  for (const LargeBatchNote& note : notes)
+    rules[note.rule] = {{"set", note.is_set}, {"text", note.text}};
+  return rules;
+}
+
 double seconds(const train::Evaluation& evaluation) {
   return static_cast<double>(evaluation.train_ns) / 1e9;
 }
@@ -344,6 +353,7 @@ std::string summary_json(const Outcome& outcome) {
       {"loss_scale", r.loss_scale},
       {"interrupted", r.interrupted},
       {"classes", outcome.classes},
+      {"large_batch", large_batch_json(outcome.large_batch)},
       {"epochs", epochs_json(r)},
       {"workers", workers_json(outcome)}};
   return document.dump() + "\n";

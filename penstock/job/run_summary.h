@@ -2,9 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "penstock/job/large_batch.h"
 #include "penstock/job/prediction.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/trainer.h"
@@ -20,6 +22,7 @@ struct Outcome {
   const std::vector<std::string>& classes;  ///< names of 0, 1, ...; empty: they have none
   train::Metric metric = train::Metric::Loss;
   std::optional<double> target = {};  ///< of the metric
+  std::span<const LargeBatchNote> large_batch = {};
 };
 
 /// One JSON object and a newline.

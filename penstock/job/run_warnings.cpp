@@ -109,6 +109,17 @@ std::string model_warning(const options::TrainRequest& request, const model::Mod
          "step is cut: --micro-batches 1 is what PyTorch computes\n";
 }
 
+std::string mean_warning(const train::TrainOptions& train, const model::Model& model) {
+  const auto& layers = model.graph().layers();
+  const bool has_statistics =
+      std::any_of(layers.begin(), layers.end(), [](const graph::LayerNode& layer) {
+        return layer.kind.find("batch_norm") != std::string::npos;
+      });
+  if (!train.mean.is_used() || !has_statistics) return {};
+  return "note: batch norm's running statistics stay those of the weights that are trained; for "
+         "those of their mean, torch.optim.swa_utils.update_bn makes them of average.pt\n";
+}
+
 std::string offload_warning(const plan::Plan& plan,
                             const std::vector<cluster::DeviceName>& devices) {
   const bool moves = std::any_of(plan.stages.begin(), plan.stages.end(),

@@ -32,6 +32,8 @@ std::string job_warnings(const Job& job, const train::TrainOptions& train, bool 
 /// they are already.
 std::string model_warning(const options::TrainRequest& request, const model::Model& model,
                           const plan::Plan& plan);
+/// That running statistics are not those of a mean of the weights.
+std::string mean_warning(const train::TrainOptions& train, const model::Model& model);
 std::string offload_warning(const plan::Plan& plan,
                             const std::vector<cluster::DeviceName>& devices);
 

@@ -174,8 +174,10 @@ Tensors Model::initial_weights(LayerId id, uint64_t seed) const {
     const graph::ParameterRef owner = graph_.owner({id, i});
     const std::string& name = graph_.layer(owner.layer).name;
     const auto index = static_cast<size_t>(owner.parameter);
-    tensors.push_back(make_tensor(layer(owner.layer).parameters()[index], name,
-                                  derive_seed(derive_seed(seed, hash_name(name)), index)));
+    ParameterSpec spec = layer(owner.layer).parameters()[index];
+    if (const auto found = initial_.find(owner); found != initial_.end()) spec.init = found->second;
+    tensors.push_back(
+        make_tensor(spec, name, derive_seed(derive_seed(seed, hash_name(name)), index)));
   }
   return tensors;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,6 +59,11 @@ class Model {
   }
   const std::vector<double>& auxiliary_weights() const { return auxiliary_weights_; }
 
+  /// A parameter begins otherwise than its layer says.
+  void begin_with(const graph::ParameterRef& parameter, Init init) {
+    initial_[parameter] = std::move(init);
+  }
+
   const std::string& name() const { return name_; }
   const graph::ModelGraph& graph() const { return graph_; }
   const Layer& layer(LayerId id) const { return *layers_.at(id.index()); }
@@ -93,6 +99,7 @@ class Model {
   std::vector<std::vector<Shape>> output_shapes_;
   int64_t parameter_count_ = 0;
   std::vector<ExtraTensor> extra_state_;
+  std::map<graph::ParameterRef, Init> initial_;  ///< of begin_with(), by owner
   std::vector<InputSpec> inputs_;
   std::vector<double> auxiliary_weights_;
   bool returns_loss_ = false;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +24,10 @@ struct StepContext {
   int64_t step = 1;  ///< 1 for the first step (Adam's bias correction)
   /// How much of the mean of steps is kept (OptimizerSpec::mean_step).
   double mean_decay = 0;
+  /// Instead of the spec's momentum_parameter(); nothing: the spec's.
+  std::optional<double> momentum = {};
+  /// With OptimizerSpec::averages: mean += share * (new weight - mean). 1: the mean begins anew.
+  double average_share = 1;
 };
 
 /// One weight of a step.

@@ -233,6 +233,9 @@ inline OptimizerSpec usual_spec(OptimizerKind kind, OptimizerSpec spec = {}) {
   return spec;
 }
 
+/// The state that is a running mean of the weight; always the last one.
+inline constexpr std::string_view kAverage = "average";
+
 /// The tensors kept per weight.
 inline std::vector<OptimizerState> states(const OptimizerSpec& spec) {
   std::vector<OptimizerState> kept;
@@ -242,13 +245,15 @@ inline std::vector<OptimizerState> states(const OptimizerSpec& spec) {
     if (!is_left_out) kept.push_back(state);
   }
   if (spec.mean_step) kept.push_back({.name = "mean_step"});
+  if (spec.averages) kept.push_back({.name = kAverage, .begins_as_weight = true});
   return kept;
 }
 inline size_t num_states(const OptimizerSpec& spec) { return states(spec).size(); }
 /// Bytes of state per byte of weights, about: parameter_optimizers.h knows a model's.
 inline double usual_state(const OptimizerSpec& spec) {
   const double usual = traits(spec.kind).usual_state;
-  return usual < 0 ? static_cast<double>(num_states(spec)) : usual + (spec.mean_step ? 1 : 0);
+  if (usual < 0) return static_cast<double>(num_states(spec));
+  return usual + (spec.mean_step ? 1 : 0) + (spec.averages ? 1 : 0);
 }
 
 /// The shape of a state of a weight of this shape.
@@ -271,6 +276,27 @@ inline std::vector<int64_t> state_shape(const OptimizerSpec& spec, const Optimiz
       return spec.orthogonal ? std::vector<int64_t>{0} : weight;
   }
   return weight;
+}
+
+/// Why replicas cannot share out the state; empty: they can.
+inline std::string why_not_shared(const OptimizerSpec& spec) {
+  if (traits(spec.kind).needs_whole_weight) {
+    return fmt::format("{} needs whole weights, and replicas would have parts of them",
+                       to_string(spec.kind));
+  }
+  if (!spec.averages) return {};
+  return "evaluations need whole means of the weights, and replicas would have parts of them";
+}
+
+/// The parameter that schedules of the momentum change: the momentum, or beta1. Null: there is none
+/// in use.
+constexpr double OptimizerSpec::*momentum_parameter(const OptimizerSpec& spec) {
+  if (takes(spec.kind, &OptimizerSpec::momentum))
+    return spec.momentum == 0 ? nullptr : &OptimizerSpec::momentum;
+  // Those of nadam are a product over all steps.
+  const bool is_product = takes(spec.kind, &OptimizerSpec::momentum_decay);
+  if (is_product || !takes(spec.kind, &OptimizerSpec::beta1)) return nullptr;
+  return &OptimizerSpec::beta1;
 }
 
 /// Nothing when no optimiser has that name.

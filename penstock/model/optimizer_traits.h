@@ -74,6 +74,10 @@ struct OptimizerSpec {
   /// it. parameter_optimizers.h decides.
   bool orthogonal = true;
   bool mean_step = false;  ///< keeps a running mean of its steps (plan::Compensation::Correct)
+  /// Weights of one dimension, as norms and biases are, decay like the others.
+  bool decays_vectors = true;
+  /// Keeps a running mean of each weight beside its state (StepContext::average_share).
+  bool averages = false;
   /// Empty: all parameters have the values above. Otherwise each is in exactly one group; names
   /// that the model does not train are allowed.
   std::vector<ParameterGroup> groups = {};
@@ -122,6 +126,7 @@ struct OptimizerState {
   bool OptimizerSpec::*if_set = nullptr;         ///< kept only with this
   StateShape shape = StateShape::OfWeight;
   double OptimizerSpec::*initial = nullptr;  ///< its numbers at first; null: 0
+  bool begins_as_weight = false;             ///< its numbers at first are the weight's
 };
 
 struct OptimizerTraits {

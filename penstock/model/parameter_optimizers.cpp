@@ -80,7 +80,8 @@ ParameterOptimizers::ParameterOptimizers(const Model& model, const OptimizerSpec
   general.groups.clear();
   optimizers_.push_back(make_optimizer(general));
   const bool parts = traits(spec.kind).parts_weights;
-  if (spec.groups.empty() && !parts) return;
+  const bool spares_vectors = !spec.decays_vectors && spec.weight_decay != 0;
+  if (spec.groups.empty() && !parts && !spares_vectors) return;
   const auto groups = groups_by_name(spec);
   const std::vector<OwnParameter> own = own_parameters(model);
   for (const OwnParameter& parameter : own) {
@@ -88,11 +89,14 @@ ParameterOptimizers::ParameterOptimizers(const Model& model, const OptimizerSpec
       choose(parameter.place, in_its_group(general, parameter, groups));
       continue;
     }
+    OptimizerSpec one = general;
     const LayerId layer = parameter.place.layer;
     const bool is_table = model.layer(layer).kind().find("embedding") != std::string::npos;
-    general.orthogonal = parameter.shape.size() == 2 && !is_table &&
-                         layer != own.front().place.layer && layer != own.back().place.layer;
-    choose(parameter.place, general);
+    if (parts)
+      one.orthogonal = parameter.shape.size() == 2 && !is_table &&
+                       layer != own.front().place.layer && layer != own.back().place.layer;
+    if (spares_vectors && parameter.shape.size() < 2) one.weight_decay = 0;
+    choose(parameter.place, one);
   }
 }
 

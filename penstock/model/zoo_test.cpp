@@ -378,7 +378,7 @@ TEST(Zoo, EnormousOptionsAreRefusedWithoutAllocating) {
       },
       config_error("input_shape [1, 4, 4]"));
   EXPECT_THAT([] { make_model({.name = "vgg16", .width = 3}); }, config_error("width"));
-  EXPECT_THAT([] { make_model({.name = "resnet18", .depth = 50}); }, config_error("depth"));
+  EXPECT_THAT([] { make_model({.name = "resnet50", .depth = 50}); }, config_error("depth"));
   EXPECT_THAT([] { make_model({.name = "vgg16", .dropout = 0.1}); }, config_error("no dropout"));
   EXPECT_THAT([] { make_model({.name = "gpt", .dropout = 1.0}); }, config_error("dropout"));
   EXPECT_THAT([] { make_model({.name = "gpt", .kernel = 3}); }, config_error("no kernel option"));

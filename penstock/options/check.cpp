@@ -10,6 +10,7 @@
 #include "penstock/options/stream_request.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/train/compensated_optimizer.h"
+#include "penstock/train/rate_schedules.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
 
@@ -95,6 +96,13 @@ void check(const TrainRequest& request) {
   }
   if (run.resume && run.checkpoint.empty())
     throw ConfigError("--resume needs --checkpoint DIR to resume from");
+  const std::string& schedule = request.rates.schedule;
+  if (schedule.starts_with(train::kPlateauName) && !request.data.evaluate) {
+    throw ConfigError(
+        fmt::format("--lr-schedule {} follows evaluations, and --no-eval makes none", schedule));
+  }
+  if (request.large_batch.rules && !request.plan.file.empty() && !run.batch_size)
+    throw ConfigError("--large-batch with --plan needs --batch-size, which the rate follows");
 }
 
 void check(const StreamRequest& request) {

@@ -33,9 +33,17 @@ std::optional<std::string> of_step_rate(const TrainRequest& request, std::string
   return request.rates.schedule == "step" ? std::optional(std::move(text)) : std::nullopt;
 }
 
+Named large_batch(LargeBatchSection& section) {
+  Named slot = named_or_none(section.rules, parse_large_batch,
+                             [](const LargeBatchRules& rules) { return to_string(rules); });
+  slot.stands_alone = true;
+  return slot;
+}
+
 std::vector<Row> rows() {
   using model::OptimizerSpec;
   using train::LearningRateSpec;
+  using train::WeightMean;
   return in<R>(
       Section::Learning, "the caller's loop decides",
       {{.name = "--epochs",
@@ -148,6 +156,52 @@ std::vector<Row> rows() {
         .least = 1,
         .idle = without_steps_of_rate,
         .kept = [](const R& r) { return of_step_rate(r, fmt::to_string(r.rates.every)); }},
+       {.name = "--large-batch",
+        .keyword = "large_batch",
+        .changes = Changes::Learning,
+        .slot = [](R& r) -> Slot { return large_batch(r.large_batch); },
+        .help = fmt::format(
+            "Rules of Goyal et al. (2017) for steps of more samples than --base-batch-size: all "
+            "(without a name), or names and -names, such as all,-gamma. {}",
+            large_batch_help())},
+       {.name = "--base-batch-size",
+        .keyword = "base_batch_size",
+        .changes = Changes::Learning,
+        .slot = at<&R::large_batch, &LargeBatchSection::base>,
+        .help = "Samples per step for which --lr is right",
+        .least = 1,
+        .needs = "--large-batch"},
+       {.name = "--scale-steps",
+        .keyword = "scale_steps",
+        .changes = Changes::Learning,
+        .slot = at<&R::rates, &LearningRateSpec::scale_steps>,
+        .help = "Steps over which the learning rate grows to that of the large batch (default: "
+                "those of 5 epochs)",
+        .least = 1,
+        .needs = "--large-batch"},
+       {.name = "--ema",
+        .keyword = "ema",
+        .changes = Changes::Learning,
+        .slot = at<&R::mean, &WeightMean::ema>,
+        .help = "Evaluate with an exponential mean of the weights, whose old value keeps this "
+                "share in each step, such as 0.999 (AveragedModel of torch.optim.swa_utils)",
+        .least = 0,
+        .most = 1,
+        .excludes = {"--swa-start", "--swa-trigger"}},
+       {.name = "--swa-start",
+        .keyword = "swa_start",
+        .changes = Changes::Learning,
+        .slot = at<&R::mean, &WeightMean::swa_start>,
+        .help = "Evaluate with the mean of the weights of all steps after this many (SWA)",
+        .least = 0,
+        .excludes = {"--swa-trigger"}},
+       {.name = "--swa-trigger",
+        .changes = Changes::Learning,
+        .slot = at<&R::mean, &WeightMean::swa_patience>,
+        .help = "The same from the first evaluation on that is worse than the best of all but the "
+                "last N before it; with --optimizer sgd --momentum 0 and N = 5 that is NT-ASGD",
+        .least = 0,
+        .excludes = {"--no-eval"}},
        {.name = "--clip-norm",
         .keyword = "clip_norm",
         .changes = Changes::Both,

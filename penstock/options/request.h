@@ -14,6 +14,7 @@
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/net/fabric_kind.h"
 #include "penstock/net/tls_choice.h"
+#include "penstock/options/large_batch.h"
 #include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
@@ -120,6 +121,12 @@ struct RunRequest {
 };
 inline constexpr int64_t kUsualBatchSize = 64;
 
+/// Rules that let a large mini-batch learn what a small one does; job/large_batch.h sets them.
+struct LargeBatchSection {
+  std::optional<LargeBatchRules> rules;  ///< nothing: no rule
+  int64_t base = kUsualBatchSize;        ///< samples of a step for which the learning rate is given
+};
+
 struct OutputRequest {
   std::string history;
   std::string html;
@@ -132,6 +139,8 @@ struct TrainRequest {
   DataRequest data = {};
   model::OptimizerSpec optimizer = {};
   train::LearningRateSpec rates = {};
+  LargeBatchSection large_batch = {};
+  train::WeightMean mean = {};
   model::LossSpec loss = {};
   PlanSection plan = {};
   RunRequest run = {};
@@ -146,6 +155,8 @@ inline std::optional<int64_t> unless_zero(int64_t number) {
   return number == 0 ? std::nullopt : std::optional(number);
 }
 
+/// The request's optimiser, with what other options make of it.
+model::OptimizerSpec optimizer_of(const TrainRequest& request);
 /// How the request trains; its plan, data and devices are found later.
 train::TrainOptions train_options_of(const TrainRequest& request);
 

@@ -4,6 +4,13 @@
 
 namespace penstock::options {
 
+model::OptimizerSpec optimizer_of(const TrainRequest& request) {
+  model::OptimizerSpec spec = request.optimizer;
+  spec.averages = request.mean.is_used();
+  spec.decays_vectors = !request.large_batch.rules || !request.large_batch.rules->decay;
+  return spec;
+}
+
 train::TrainOptions train_options_of(const TrainRequest& request) {
   const RunRequest& run = request.run;
   train::TrainOptions options;
@@ -11,8 +18,10 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.epochs = run.epochs;
   options.max_steps = run.steps.value_or(0);
   options.warmup_steps = run.warmup_steps;
-  options.optimizer = request.optimizer;
+  options.optimizer = optimizer_of(request);
   options.learning_rate = request.rates;
+  options.corrects_momentum = !request.large_batch.rules || request.large_batch.rules->momentum;
+  options.mean = request.mean;
   options.learning_rate_steps = run.schedule_steps.value_or(0);
   options.loss = request.loss;
   options.seed = run.seed;

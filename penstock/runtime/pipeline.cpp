@@ -147,6 +147,8 @@ std::vector<schedule::StageLink> Pipeline::links() const {
 
 std::vector<LayerSnapshot> Pipeline::snapshot() const { return PipelineState(*stages_).snapshot(); }
 
+void Pipeline::exchange_averages() { PipelineState(*stages_).exchange_averages(); }
+
 void Pipeline::average_buffers() { PipelineState(*stages_).average_buffers(); }
 
 std::map<LayerId, LayerSnapshot> Pipeline::copy_of_stage(StageId stage) const {

@@ -96,6 +96,11 @@ class Pipeline {
   /// Whether this rank has a replica of the stage that makes the layer's values.
   bool holds(LayerId layer) const;
 
+  /// Between runs: the weights and the running means that the optimiser keeps of them
+  /// (OptimizerSpec::averages) change places, on all replicas of this rank. Not for states that are
+  /// shared out.
+  void exchange_averages();
+
   // Collective: every rank calls them.
 
   /// Every layer's state, in graph order, in the host's memory; buffers averaged over replicas.

@@ -119,6 +119,15 @@ void PipelineState::average_buffers() {
   }
 }
 
+void PipelineState::exchange_averages() {
+  for (const auto& stage : stages_.replicas) {
+    for (const auto& replica : stage) {
+      const auto scope = replica->device->compute().enter();
+      replica->weights.exchange_average();
+    }
+  }
+}
+
 std::vector<model::Tensors> PipelineState::whole_state(size_t stage) const {
   if (stages_.shares_state(stage)) return gathered_state(stage);
   const auto& own = stages_.replicas[stage];

@@ -18,6 +18,7 @@ class PipelineState {
   /// Collective.
   std::vector<LayerSnapshot> snapshot() const;
   void average_buffers();  ///< collective
+  void exchange_averages();
   std::map<LayerId, LayerSnapshot> copy_of_stage(StageId stage) const;
   void load(const std::vector<LayerSnapshot>& layers);
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct RunOptions {
   /// Under plan::Compensation::Rate: the step, counted as those of learning_rate, from which on
   /// delays no longer divide the rate.
   int64_t fade_steps = 0;
+  /// Of the same steps, instead of the optimiser's own (model::StepContext::momentum); nothing, or
+  /// empty: its own.
+  std::function<std::optional<double>(int64_t step)> momentum = {};
+  /// Of the same steps: model::StepContext::average_share; empty: 1.
+  std::function<double(int64_t step)> average_share = {};
   /// Gradients with a larger norm over the whole model are scaled down to this norm; 0: no
   /// clipping. If it is not 0, the schedule must have NORM (ScheduleShape::global_norm).
   double max_grad_norm = 0;

@@ -286,7 +286,11 @@ TEST(ShardedState, SaysWhatDoesNotFit) {
   EXPECT_THAT(refusal({.shard_optimizer = {true, true}}),
               HasSubstr("has 2 entries, expected one for each of the 1 stages"));
   EXPECT_THAT(refusal({.shard_optimizer = {true}}, {.kind = model::OptimizerKind::Lamb}),
-              HasSubstr("cannot be shared out with lamb"));
+              HasSubstr("lamb needs whole weights"));
+  EXPECT_THAT(refusal({.shard_optimizer = {true}}, {.averages = true}),
+              HasSubstr("evaluations need whole means"));
+  EXPECT_THAT(refusal({.sync = plan::GradientSync::Asynchronous}, {.averages = true}),
+              HasSubstr("would differ from replica to replica"));
   EXPECT_EQ(refusal({.shard_optimizer = {true}}), "");
 }
 

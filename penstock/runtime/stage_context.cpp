@@ -26,12 +26,15 @@ model::StepContext StageContext::step_context(int64_t step) const {
   // Steps that were left out have not moved the optimiser's averages.
   const int64_t skipped =
       loss_scale == nullptr ? run.loss_scale.skipped : loss_scale->state().skipped;
+  const RunOptions& options = run.options();
   const double divisor = shape().compensation == plan::Compensation::Rate
-                             ? plan::rate_divisor(delay, number, run.options().fade_steps)
+                             ? plan::rate_divisor(delay, number, options.fade_steps)
                              : 1;
-  return {.learning_rate = run.options().learning_rate(number) / divisor,
+  return {.learning_rate = options.learning_rate(number) / divisor,
           .step = std::max<int64_t>(number + 1 - skipped, 1),
-          .mean_decay = plan::mean_step_decay(delay)};
+          .mean_decay = plan::mean_step_decay(delay),
+          .momentum = options.momentum ? options.momentum(number) : std::nullopt,
+          .average_share = options.average_share ? options.average_share(number) : 1};
 }
 
 }  // namespace penstock::runtime

@@ -61,6 +61,12 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
 
 void check_sharding(const PipelineOptions& options, const model::Optimizer& optimizer,
                     size_t stages) {
+  if (optimizer.spec().averages && options.sync == plan::GradientSync::Asynchronous) {
+    throw ConfigError(
+        "replicas that sum asynchronously have weights of their own, whose mean over the steps "
+        "would differ from replica to replica; expected another way to sum, or no mean of the "
+        "weights");
+  }
   const std::vector<bool>& shard = options.shard_optimizer;
   if (!shard.empty() && shard.size() != stages) {
     throw ConfigError(fmt::format(
@@ -68,13 +74,9 @@ void check_sharding(const PipelineOptions& options, const model::Optimizer& opti
         shard.size(), stages));
   }
   if (std::find(shard.begin(), shard.end(), true) == shard.end()) return;
-  const model::OptimizerKind kind = optimizer.spec().kind;
-  if (model::traits(kind).needs_whole_weight) {
-    throw ConfigError(fmt::format(
-        "the optimiser's state cannot be shared out with {}: its step of a number depends on "
-        "others "
-        "of the weight, and replicas would have parts of weights; expected whole states",
-        to_string(kind)));
+  if (const std::string why = model::why_not_shared(optimizer.spec()); !why.empty()) {
+    throw ConfigError(
+        fmt::format("the optimiser's state cannot be shared out: {}; expected whole states", why));
   }
   if (options.sync == plan::GradientSync::Asynchronous) {
     throw ConfigError(

@@ -305,6 +305,20 @@ void WeightStore::add_in_place(size_t first, TensorSpan updates) {
   }
 }
 
+void WeightStore::exchange_average() {
+  const at::NoGradGuard no_grad;
+  PENSTOCK_CHECK(share_.empty() && !state_.empty(), state_.size());
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    at::Tensor& mean = state_.back()[i];
+    const at::Tensor version = versions_.back().weights[i].variable_data();
+    const at::Tensor weight = masters_[i].defined() ? masters_[i] : version;
+    const at::Tensor before = weight.clone();
+    weight.copy_(mean);
+    if (masters_[i].defined()) version.copy_(weight);
+    mean.copy_(before);
+  }
+}
+
 std::optional<int64_t> WeightStore::steps_made() const {
   const bool is_whole = latest_.value == 0 || share_.empty();
   return unstepped_ == 0 && is_whole ? std::optional(latest_.value) : std::nullopt;

@@ -84,6 +84,9 @@ class WeightStore {
   /// Adds them to the latest version, which nobody else may use.
   void add_in_place(size_t first, TensorSpan updates);
 
+  /// The newest weights and their means (OptimizerSpec::averages) change places. Whole weights.
+  void exchange_average();
+
   /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
   /// The steps since then; nothing: the last one has not changed all weights, or other replicas

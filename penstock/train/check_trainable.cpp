@@ -8,6 +8,8 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/train/compensated_optimizer.h"
+#include "penstock/train/rate_schedules.h"
+#include "penstock/train/step_numbers.h"
 #include "penstock/train/top_hits.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/written_score.h"
@@ -115,6 +117,32 @@ void check_metric(const model::Model& model, const DataSplit& data, const TrainO
   check_metric_files(*options.metric);
 }
 
+void check_mean(const WeightMean& mean) {
+  if (!(mean.ema >= 0 && mean.ema < 1)) {
+    throw ConfigError(fmt::format(
+        "exponential mean of the weights: expected a share of its old value from 0 to below 1, "
+        "found {}",
+        mean.ema));
+  }
+  if ((mean.ema > 0) + mean.swa_start.has_value() + mean.swa_patience.has_value() > 1)
+    throw ConfigError("means of the weights: expected one of them, found several");
+  check_range("the first step of the mean of the weights", mean.swa_start.value_or(0), 0);
+  constexpr int64_t kMostPatience = 1'000'000;
+  check_range("the patience of the mean of the weights", mean.swa_patience.value_or(0), 0,
+              kMostPatience);
+}
+
+/// Whether what waits for evaluations gets some.
+void check_fed(const DataSplit& data, const TrainOptions& options) {
+  const bool waits =
+      options.learning_rate.schedule.starts_with(kPlateauName) || options.mean.swa_patience;
+  if (waits && options.evaluate && data.test->size() == 0) {
+    throw ConfigError(
+        "a learning rate or a mean of the weights that follows evaluations needs test samples, "
+        "found none");
+  }
+}
+
 }  // namespace
 
 void validate(const TrainOptions& options) {
@@ -142,7 +170,23 @@ void validate(const TrainOptions& options) {
               options.gradient_groups, 0, kMostGroups);
   check_range("the staleness", options.staleness, 0, kMostStaleness);
   validate(options.learning_rate);
-  model::make_optimizer(compensated_optimizer(options.optimizer, options.plan.compensation));
+  const plan::Compensation compensation = options.plan.compensation;
+  model::make_optimizer(compensated_optimizer(options.optimizer, compensation));
+  if (needs_momentum(options.learning_rate) && momentum_parameter(options.optimizer) == nullptr) {
+    throw ConfigError(fmt::format(
+        "the learning-rate schedule {} changes the momentum, and {} has none that can be changed: "
+        "expected cycle_momentum=no, or another optimiser",
+        options.learning_rate.schedule, to_string(options.optimizer.kind)));
+  }
+  check_mean(options.mean);
+  const bool moves = compensation == plan::Compensation::Predict ||
+                     compensation == plan::Compensation::Correct;
+  if (moves && optimizer_of(options).averages) {
+    throw ConfigError(fmt::format(
+        "compensation {} moves weights by the optimiser's state, which has a mean of the weights, "
+        "too: expected no such mean, or compensation rate or nesterov",
+        to_string(compensation)));
+  }
 }
 
 int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options) {
@@ -159,6 +203,7 @@ void check_trainable(const model::Model& model, const DataSplit& data,
   validate(options);
   check_data(model, data, options.loss);
   check_metric(model, data, options);
+  check_fed(data, options);
   if (mini_batches_per_epoch(data.train->size(), options) == 0) {
     throw ConfigError(fmt::format(
         "an epoch has no step: the {} training samples do not fill one of {} samples, and what "

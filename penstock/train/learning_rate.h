@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace penstock::train {
@@ -16,6 +17,10 @@ struct LearningRateSpec {
   int64_t warmup_steps = 0;  ///< linear from base / warmup_steps (Goyal et al. 2017, 2.2)
   double factor = 0.1;
   int64_t every = 0;
+  /// All rates are multiplied by this, as for a large mini-batch.
+  double scale = 1;
+  /// Steps over which the factor goes from 1 to `scale` (Goyal et al. 2017, 2.2: gradual warm-up).
+  int64_t scale_steps = 0;
 };
 
 /// Throws ConfigError for unknown schedules and values out of range (base not finite or negative,
@@ -38,5 +43,12 @@ inline bool has_end(const LearningRateSpec& spec) {
 
 /// The rate of optimiser step `step` (from 0) of `total_steps`.
 double learning_rate(const LearningRateSpec& spec, int64_t step, int64_t total_steps);
+
+/// Whether the schedule has a momentum that needs an optimiser with one (cycle_momentum=yes).
+bool needs_momentum(const LearningRateSpec& spec);
+/// The momentum of the step where the schedule has one (rate_schedules.h); nothing: the optimiser's
+/// own.
+std::optional<double> scheduled_momentum(const LearningRateSpec& spec, int64_t step,
+                                         int64_t total_steps);
 
 }  // namespace penstock::train

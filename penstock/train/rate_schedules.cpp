@@ -17,6 +17,12 @@ namespace {
 
 using Form = RateKey::Form;
 constexpr double kRuns = std::numeric_limits<double>::quiet_NaN();
+/// Where the schedules with a momentum have what is said of it.
+constexpr size_t kCycles = 6;
+constexpr size_t kLeast = 7;
+constexpr size_t kMost = 8;
+/// In the order of CyclesMomentum.
+constexpr std::string_view kCyclesWords = "auto|yes|no";
 
 double as_number(int64_t step) { return static_cast<double>(step); }
 double or_else(double value, double other) { return std::isnan(value) ? other : value; }
@@ -74,8 +80,8 @@ double restarts_rate(const RatePart& part, const RateMoment& at) {
   return half_cosine(at.base, part.values[2], step / length);
 }
 
-double cyclic_rate(const RatePart& part, const RateMoment& at) {
-  const double low = or_else(part.values[0], at.base);
+/// How far a triangle of CyclicLR has risen: 0 at its feet; times what its mode makes of it.
+double cyclic_height(const RatePart& part, const RateMoment& at) {
   const double up = part.values[2];
   const double length = up + or_else(part.values[3], up);
   const double rising = up / length;
@@ -88,21 +94,31 @@ double cyclic_rate(const RatePart& part, const RateMoment& at) {
   double scale = 1;
   if (part.values[4] == kHalved) scale = 1 / std::pow(2.0, cycle - 1);
   if (part.values[4] == kDecaying) scale = std::pow(part.values[5], step);
-  return low + (part.values[1] - low) * height * scale;
+  return height * scale;
 }
 
-double one_cycle_rate(const RatePart& part, const RateMoment& at) {
+double cyclic_rate(const RatePart& part, const RateMoment& at) {
+  const double low = or_else(part.values[0], at.base);
+  return low + (part.values[1] - low) * cyclic_height(part, at);
+}
+
+double cyclic_momentum(const RatePart& part, const RateMoment& at) {
+  return part.values[kMost] - (part.values[kMost] - part.values[kLeast]) * cyclic_height(part, at);
+}
+
+/// The value of the step of a OneCycleLR that goes from `first` to `top`, and to `last` in the end;
+/// in three phases back to `first` before.
+double one_cycle(const RatePart& part, const RateMoment& at, double first, double top,
+                 double last) {
   const double total = or_else(part.values[0], as_number(std::max<int64_t>(at.total_steps, 1)));
   const double share = part.values[1];
-  const double first = at.base / part.values[3];
-  const double last = first / part.values[4];
   struct Leg {
     double end;
     double from;
     double to;
   };
-  std::vector<Leg> legs = {{share * total - 1, first, at.base}};
-  if (part.values[5] != 0) legs.push_back({2 * share * total - 2, at.base, first});
+  std::vector<Leg> legs = {{share * total - 1, first, top}};
+  if (part.values[5] != 0) legs.push_back({2 * share * total - 2, top, first});
   legs.push_back({total - 1, legs.back().to, last});
   const double step = std::min(as_number(at.step), total - 1);
   double begin = 0;
@@ -112,6 +128,18 @@ double one_cycle_rate(const RatePart& part, const RateMoment& at) {
   const double progress = end == begin ? 1 : (step - begin) / (end - begin);
   return part.values[2] == 0 ? half_cosine(from, to, progress) : (to - from) * progress + from;
 }
+
+double one_cycle_rate(const RatePart& part, const RateMoment& at) {
+  const double first = at.base / part.values[3];
+  return one_cycle(part, at, first, at.base, first / part.values[4]);
+}
+
+double one_cycle_momentum(const RatePart& part, const RateMoment& at) {
+  return one_cycle(part, at, part.values[kMost], part.values[kLeast], part.values[kMost]);
+}
+
+/// What evaluations make of it is not a matter of the step (plateau.h).
+double plateau_rate(const RatePart&, const RateMoment& at) { return at.base; }
 
 constexpr RateKey number(std::string_view name, double usual, double lowest = 0,
                          double highest = 1e18) {
@@ -129,6 +157,7 @@ constexpr RateKey word(std::string_view name, std::string_view words) {
 }
 
 constexpr double kSmallest = 1e-300;
+constexpr double kBelowOne = 1 - 1e-12;
 
 const std::vector<RateRow>& rate_rows() {
   static const std::vector<RateRow> kRows = {
@@ -150,14 +179,26 @@ const std::vector<RateRow>& rate_rows() {
       {"CyclicLR",
        {number("base_lr", kRuns), needed(number("max_lr", 0)), whole("step_size_up", 2000),
         whole("step_size_down", kRuns), word("mode", "triangular|triangular2|exp_range"),
-        number("gamma", 1)},
+        number("gamma", 1), word("cycle_momentum", kCyclesWords),
+        number("base_momentum", 0.8, 0, kBelowOne), number("max_momentum", 0.9, 0, kBelowOne)},
        cyclic_rate,
-       /*is_factor=*/false},
+       /*is_factor=*/false,
+       cyclic_momentum},
       {"OneCycleLR",
        {whole("total_steps", kRuns), number("pct_start", 0.3, 0, 1),
         word("anneal_strategy", "cos|linear"), number("div_factor", 25, kSmallest),
-        number("final_div_factor", 1e4, kSmallest), word("three_phase", "no|yes")},
-       one_cycle_rate}};
+        number("final_div_factor", 1e4, kSmallest), word("three_phase", "no|yes"),
+        word("cycle_momentum", kCyclesWords), number("base_momentum", 0.85, 0, kBelowOne),
+        number("max_momentum", 0.95, 0, kBelowOne)},
+       one_cycle_rate,
+       /*is_factor=*/true,
+       one_cycle_momentum},
+      {kPlateauName,
+       {word("mode", "metric|min|max"), number("factor", 0.1, 0, kBelowOne),
+        whole("patience", 10, 0), number("threshold", 1e-4), word("threshold_mode", "rel|abs"),
+        whole("cooldown", 0, 0), number("min_lr", 0), number("eps", 1e-8)},
+       plateau_rate,
+       /*is_factor=*/false}};
   return kRows;
 }
 
@@ -251,6 +292,18 @@ RatePart parse_part(std::string_view text) {
   return part;
 }
 
+/// The phase of the moment, whose steps are then those of the phase.
+const RatePhase* phase_at(const RateSchedule& schedule, RateMoment& moment) {
+  PENSTOCK_CHECK(!schedule.empty() && moment.step >= 0, moment.step);
+  const RatePhase* phase = &schedule.front();
+  for (const RatePhase& later : schedule) {
+    if (later.from <= moment.step) phase = &later;
+  }
+  moment.step -= phase->from;
+  moment.total_steps -= phase->from;
+  return phase;
+}
+
 /// A rate that is not a factor has no product with others; nor has one with a floor.
 void check_product(const RatePhase& phase) {
   if (phase.parts.size() < 2) return;
@@ -295,18 +348,41 @@ RateSchedule parse_rate_schedule(const std::string& text) {
     check_product(phase);
     schedule.push_back(std::move(phase));
   }
+  const bool has_plateau = std::any_of(schedule.begin(), schedule.end(), [](const RatePhase& one) {
+    return one.parts.front().row->name == kPlateauName;
+  });
+  if (has_plateau && schedule.size() > 1)
+    refuse_rate(
+        fmt::format("{} is a whole schedule: it has no steps before or after it", kPlateauName));
   return schedule;
 }
 
-double rate_of(const RateSchedule& schedule, const RateMoment& moment) {
-  PENSTOCK_CHECK(!schedule.empty() && moment.step >= 0, moment.step);
-  const RatePhase* phase = &schedule.front();
-  for (const RatePhase& later : schedule) {
-    if (later.from <= moment.step) phase = &later;
+CyclesMomentum cycles_momentum(const RateSchedule& schedule) {
+  CyclesMomentum found = CyclesMomentum::Never;
+  for (const RatePhase& phase : schedule) {
+    for (const RatePart& part : phase.parts) {
+      if (part.row->momentum == nullptr) continue;
+      const auto own = static_cast<CyclesMomentum>(part.values[kCycles]);
+      if (own == CyclesMomentum::Always) return own;
+      if (own == CyclesMomentum::WhereItHasOne) found = own;
+    }
   }
+  return found;
+}
+
+std::optional<double> momentum_of(const RateSchedule& schedule, const RateMoment& moment) {
   RateMoment own = moment;
-  own.step -= phase->from;
-  own.total_steps -= phase->from;
+  for (const RatePart& part : phase_at(schedule, own)->parts) {
+    if (part.row->momentum == nullptr) continue;
+    const auto cycles = static_cast<CyclesMomentum>(part.values[kCycles]);
+    if (cycles != CyclesMomentum::Never) return part.row->momentum(part, own);
+  }
+  return std::nullopt;
+}
+
+double rate_of(const RateSchedule& schedule, const RateMoment& moment) {
+  RateMoment own = moment;
+  const RatePhase* const phase = phase_at(schedule, own);
   if (phase->parts.size() == 1) return phase->parts[0].row->rate(phase->parts[0], own);
   double rate = own.base;
   own.base = 1;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,7 +33,10 @@ struct RateKey {
   std::string_view words = {};  ///< of a Word, with '|' between them: 0, 1, ...
 };
 
-inline constexpr size_t kMostRateKeys = 6;
+/// The schedule that follows evaluations (plateau.h).
+inline constexpr std::string_view kPlateauName = "ReduceLROnPlateau";
+
+inline constexpr size_t kMostRateKeys = 9;
 
 struct RateRow;
 /// A schedule with its arguments.
@@ -47,6 +51,8 @@ struct RateRow {
   std::vector<RateKey> keys;
   double (*rate)(const RatePart& part, const RateMoment& moment) = nullptr;
   bool is_factor = true;  ///< times the rate of the run, so that several can be multiplied
+  /// The optimiser's momentum of the step; null: the schedule leaves it alone.
+  double (*momentum)(const RatePart& part, const RateMoment& moment) = nullptr;
 };
 
 /// Schedules that are multiplied, from step `from` on, which is their step 0.
@@ -64,7 +70,18 @@ RateSchedule parse_rate_schedule(const std::string& text);
 /// Equal to PyTorch's at every step of its length; OneCycleLR stays at its last rate after it.
 double rate_of(const RateSchedule& schedule, const RateMoment& moment);
 
-/// "StepLR, MultiStepLR, ... or OneCycleLR"
+/// What the optimiser does about a momentum that the schedule has (cycle_momentum).
+enum class CyclesMomentum : uint8_t {
+  WhereItHasOne,  ///< not said: with optimisers that have a momentum
+  Always,         ///< it must have one
+  Never
+};
+CyclesMomentum cycles_momentum(const RateSchedule& schedule);
+/// The momentum of the step (or beta1), as PyTorch's OneCycleLR and CyclicLR set it; nothing: the
+/// optimiser's own.
+std::optional<double> momentum_of(const RateSchedule& schedule, const RateMoment& moment);
+
+/// "StepLR, MultiStepLR, ... or ReduceLROnPlateau"
 std::string rate_schedule_names();
 
 }  // namespace penstock::train

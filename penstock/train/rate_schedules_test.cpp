@@ -97,6 +97,46 @@ const Known kKnown[] = {
       0.0010980970238196877, 6.64355361716583e-05, 2.8848391017944574e-06,
       1.4860876991298705e-07}}};
 
+/// As kKnown (python/tests/rate_schedules.py --momenta): the optimiser's momentum.
+const Known kKnownMomenta[] = {
+    {"OneCycleLR",
+     {0.95, 0.9499688531130989, 0.9498754512575381, 0.9492232663930791, 0.9484813941485943,
+      0.9469171981761614, 0.9244887870103113, 0.8739880275694558, 0.850675470303824,
+      0.8694137850442496, 0.927544849072605, 0.95}},
+    {"OneCycleLR,three_phase=yes,base_momentum=0.6,max_momentum=0.9",
+     {0.9, 0.8999065593392968, 0.8996263537726146, 0.8976697991792375, 0.8954441824457833,
+      0.8907515945284844, 0.8234663610309343, 0.6719640827083677, 0.6111661400143168,
+      0.8325082505167263, 0.9, 0.9}},
+    {"CyclicLR,max_lr=0.7,step_size_up=20,step_size_down=50",
+     {0.9, 0.895, 0.89, 0.875, 0.865, 0.8500000000000001, 0.8200000000000001, 0.88,
+      0.8200000000000001, 0.8500000000000001, 0.8060000000000002, 0.805}},
+    {"CyclicLR,max_lr=0.7,step_size_up=25,mode=triangular2,max_momentum=0.97",
+     {0.97, 0.9632, 0.9563999999999999, 0.9359999999999999, 0.9224, 0.902, 0.8340000000000001,
+      0.9359999999999999, 0.97, 0.97, 0.9627749999999999, 0.9697875}}};
+
+TEST(RateSchedules, MomentaAreThoseOfPyTorch) {
+  for (const Known& known : kKnownMomenta) {
+    for (size_t i = 0; i < kSome.size(); ++i) {
+      const auto found =
+          scheduled_momentum({.base = kBase, .schedule = known.schedule}, kSome[i], kSteps);
+      ASSERT_TRUE(found) << known.schedule;
+      EXPECT_NEAR(*found, known.rates[i], 1e-12) << known.schedule << ", step " << kSome[i];
+    }
+  }
+}
+
+TEST(RateSchedules, MomentaMoveWhereTheyAreAskedTo) {
+  const auto momentum = [](const std::string& schedule) {
+    return scheduled_momentum({.base = kBase, .schedule = schedule}, 0, kSteps);
+  };
+  EXPECT_EQ(momentum("OneCycleLR"), 0.95);
+  EXPECT_EQ(momentum("OneCycleLR,cycle_momentum=no"), std::nullopt);
+  EXPECT_EQ(momentum("LinearLR@5:OneCycleLR"), std::nullopt);  // not yet
+  EXPECT_EQ(momentum("cosine"), std::nullopt);
+  EXPECT_FALSE(needs_momentum({.schedule = "OneCycleLR"}));
+  EXPECT_TRUE(needs_momentum({.schedule = "StepLR,step_size=2@9:OneCycleLR,cycle_momentum=yes"}));
+}
+
 double rate(const std::string& schedule, int64_t step, int64_t total = kSteps) {
   return learning_rate({.base = kBase, .schedule = schedule}, step, total);
 }

@@ -11,6 +11,8 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/checkpoint_checks.h"
+#include "penstock/train/plateau.h"
+#include "penstock/train/step_numbers.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
@@ -133,10 +135,16 @@ TrainOptions random_options(Rng& rng, bool delays) {
   options.drop_last = rng.below(3) == 0;
   options.evaluate = rng.below(3) == 0;
   options.data_threads = static_cast<int>(rng.below(2));
+  options.mean = one_of<WeightMean>(
+      rng, {{}, {}, {.ema = 0.9}, {.swa_start = 4}, {.swa_patience = 0}, {.swa_patience = 1}});
+  if (options.mean.swa_patience || rng.below(5) == 0) options.evaluate = true;
+  if (options.evaluate && rng.below(2) == 0)
+    options.learning_rate.schedule = "ReduceLROnPlateau,patience=0,factor=0.5,threshold=0.05";
   options.deadline = std::chrono::seconds(60);
   if (delays) return options;
   options.max_grad_norm = one_of<double>(rng, {0, 0, 0.5, INFINITY});
   options.warmup_steps = one_of<int64_t>(rng, {0, 0, 2});
+  options.eval_every = one_of<int64_t>(rng, {0, 2, 3});
   return options;
 }
 
@@ -155,7 +163,7 @@ Trial random_trial(uint64_t seed) {
     for (plan::Stage& stage : options.plan.stages)
       stage.shard_optimizer = chosen.strategy == "dp" && options.seed % 2 == 0 && kind != 2 &&
                               options.plan.precision == Precision::Float32 &&
-                              !model::traits(options.optimizer.kind).needs_whole_weight;
+                              model::why_not_shared(optimizer_of(options)).empty();
   }
   DataSpec spec;
   spec.name = "synthetic";
@@ -171,6 +179,10 @@ Trial random_trial(uint64_t seed) {
       chosen.strategy, fmt::join(chosen.replicas, "+"), model.name(),
       to_string(options.optimizer.kind), options.mini_batch_size, options.learning_rate.schedule,
       options.max_grad_norm, options.warmup_steps, to_string(options.plan.precision));
+  if (options.mean.is_used())
+    text +=
+        fmt::format(" with a mean (ema {}, start {}, patience {})", options.mean.ema,
+                    options.mean.swa_start.value_or(-1), options.mean.swa_patience.value_or(-1));
   for (const Stop stop : stops) text += fmt::format(" {}", kStopNames[static_cast<int>(stop)]);
   return {std::move(model), load_data(spec), std::move(options), std::move(stops), std::move(text)};
 }
@@ -216,6 +228,7 @@ void expect_same_state(const std::filesystem::path& one, const std::filesystem::
   EXPECT_EQ(a.next_mini_batch, b.next_mini_batch);
   EXPECT_EQ(a.rate, b.rate);
   EXPECT_EQ(a.loss_scale, b.loss_scale);
+  EXPECT_EQ(a.mean, b.mean);
   for (size_t l = 0; l < a.layers.size(); ++l) {
     const std::string& name = model.graph().layer(LayerId{static_cast<int>(l)}).name;
     for (size_t w = 0; w < a.layers[l].weights.size(); ++w)
@@ -294,6 +307,10 @@ void expect_session_goes_on(const Trial& trial, uint64_t seed) {
   Rng rng(derive_seed(seed, hash_name("session")));
   TrainOptions options = trial.options;
   options.drop_last = false;
+  // In a session the caller evaluates.
+  options.mean.swa_patience.reset();
+  if (plateau_of(options.learning_rate.schedule, Metric::Loss))
+    options.learning_rate.schedule = "constant";
   if (has_end(options.learning_rate) && options.learning_rate_steps == 0)
     options.learning_rate_steps = 11;
   const TestFolder folder;

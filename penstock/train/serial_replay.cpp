@@ -23,6 +23,7 @@
 #include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/step_numbers.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -107,7 +108,8 @@ class SerialReplay {
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0},
                model::layer_precisions(model, options.plan.precision)),
-        optimizers_(model, compensated_optimizer(options.optimizer, options.plan.compensation)) {
+        optimizers_(model,
+                    compensated_optimizer(optimizer_of(options), options.plan.compensation)) {
     for (const StageId stage : stage_of_layer_) last_stage_ = std::max(last_stage_, stage);
     loss_stage_ = stage_of_layer_.at(model.graph().outputs().front().layer.index());
     model::Tensors weights;
@@ -214,7 +216,9 @@ model::StepContext SerialReplay::step_context(size_t weight, int64_t ahead) cons
     rate /= plan::rate_divisor(delay, step, fade_steps(schedule_steps_));
   return {.learning_rate = rate,
           .step = step + 1 - loss_scale_.state().skipped,
-          .mean_decay = plan::mean_step_decay(delay)};
+          .mean_decay = plan::mean_step_decay(delay),
+          .momentum = step_momentum(options_, step, schedule_steps_),
+          .average_share = average_share(options_.mean, {}, step)};
 }
 
 void SerialReplay::keep_moments() {

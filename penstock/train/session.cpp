@@ -22,7 +22,9 @@
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/pipeline_options.h"
 #include "penstock/train/rank_layers.h"
+#include "penstock/train/rate_schedules.h"
 #include "penstock/train/refused_batch.h"
+#include "penstock/train/step_numbers.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/error.h"
@@ -49,6 +51,11 @@ StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets, doub
 
 TrainOptions checked(TrainOptions options) {
   validate(options);
+  if (options.learning_rate.schedule.starts_with(kPlateauName) || options.mean.swa_patience) {
+    throw ConfigError(
+        "evaluations of a run change its learning rate or begin its mean of the weights; here the "
+        "caller evaluates, so he changes the rate himself");
+  }
   if (has_end(options.learning_rate) && options.learning_rate_steps < 1) {
     throw ConfigError(
         fmt::format("the learning-rate schedule {} ends at the last step: expected the number of "
@@ -70,7 +77,8 @@ Session::Session(const model::Model& model, const TrainOptions& options)
       options_(checked(options)),
       sample_(samples_for(model, options.loss)),
       counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
-      optimizers_(model, compensated_optimizer(options.optimizer, options.plan.compensation)),
+      optimizers_(model,
+                  compensated_optimizer(optimizer_of(options), options.plan.compensation)),
       pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
                 optimizers_.general(), pipeline_options(model, options, optimizers_)) {}
 
@@ -121,6 +129,10 @@ runtime::RunOptions Session::run_options() const {
   runtime::RunOptions options;
   options.learning_rate = [this](int64_t step) { return rate_of(step); };
   options.fade_steps = fade_steps(options_.learning_rate_steps);
+  options.momentum = [this](int64_t step) {
+    return step_momentum(options_, step, options_.learning_rate_steps);
+  };
+  options.average_share = [this](int64_t step) { return average_share(options_.mean, {}, step); };
   if (std::isfinite(options_.max_grad_norm)) options.max_grad_norm = options_.max_grad_norm;
   options.stop = options_.stop;
   options.on_stuck = options_.on_stuck;
@@ -308,6 +320,7 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
     return options_.world == nullptr ? std::string() : "evaluates " + data_digest(data);
   });
   pipeline_.average_buffers();  // the model that snapshot() returns
+  const WithMeans means(pipeline_, options_);
   const BatchCut cut(data.size(), batch_size, 1);
   const schedule::Schedule schedule =
       evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());

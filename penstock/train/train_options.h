@@ -19,6 +19,7 @@
 #include "penstock/train/data/length_choice.h"
 #include "penstock/train/learning_rate.h"
 #include "penstock/train/metric.h"
+#include "penstock/train/weight_mean.h"
 
 namespace penstock::runtime {
 class World;
@@ -37,6 +38,10 @@ struct TrainOptions {
   int64_t warmup_steps = 0;  ///< run first; not counted in throughput, idle share and timeline
   model::OptimizerSpec optimizer = {};
   LearningRateSpec learning_rate = {};
+  /// False: where the rate changes, sgd goes on as if its momentum had the rate inside (Goyal et
+  /// al. 2017, equation 10 without remark 2). For comparison.
+  bool corrects_momentum = true;
+  WeightMean mean = {};  ///< of the weights, which evaluations then take
   model::LossSpec loss = {};
   uint64_t seed = 1;
   int threads_per_worker = 1;

@@ -22,9 +22,11 @@
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/pipeline_options.h"
+#include "penstock/train/plateau.h"
 #include "penstock/train/rank_results.h"
 #include "penstock/train/refused_batch.h"
 #include "penstock/train/segment_progress.h"
+#include "penstock/train/step_numbers.h"
 #include "penstock/train/top_hits.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/train/written_score.h"
@@ -76,12 +78,16 @@ class Run {
         data_(data),
         options_(options),
         seed_(options.seed),
-        optimizers_(model, compensated_optimizer(options.optimizer, options.plan.compensation)),
+        optimizers_(model,
+                    compensated_optimizer(optimizer_of(options), options.plan.compensation)),
         pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
                   optimizers_.general(), pipeline_options(model, options, optimizers_)),
         counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
-        mini_batches_per_epoch_(mini_batches_per_epoch(data.train->size(), options)) {}
+        mini_batches_per_epoch_(mini_batches_per_epoch(data.train->size(), options)),
+        plateau_(plateau_of(options.learning_rate.schedule, metric())) {
+    if (plateau_) rate_.plateau = PlateauState{.rate = top_rate()};
+  }
 
   TrainResult run();
 
@@ -106,7 +112,19 @@ class Run {
   /// known then, too.
   bool has_norm() const { return wants_norm(options_) || pipeline_.needs_norm(); }
   double rate(int64_t step) const {
-    return rate_.scale * learning_rate(options_.learning_rate, step, rate_.schedule_steps);
+    const double planned =
+        rate_.scale * learning_rate(options_.learning_rate, step, rate_.schedule_steps);
+    return plateau_ && top_rate() > 0 ? planned * (rate_.plateau->rate / top_rate()) : planned;
+  }
+  /// Where a schedule that follows evaluations begins.
+  double top_rate() const { return options_.learning_rate.base * options_.learning_rate.scale; }
+  Metric metric() const { return options_.metric.value_or(Metric::Loss); }
+  /// What evaluations change: the learning rate, or when a mean of the weights begins.
+  bool learns_from_evaluations() const { return plateau_ || options_.mean.swa_patience; }
+  /// However often the run is interrupted.
+  bool evaluation_is_due() const {
+    const bool within = evaluates_within_epochs() && pipeline_.steps() % options_.eval_every == 0;
+    return options_.evaluate && pipeline_.steps() > 0 && (next_mini_batch_ == 0 || within);
   }
   bool stopped() const {
     return result_.interrupted || result_.reached_target || pipeline_.steps() >= total_steps_;
@@ -139,6 +157,8 @@ class Run {
   /// Nothing: there is no test set, or the run was stopped.
   std::optional<Evaluation> evaluated();
   void note(const Evaluation& evaluation);
+  /// The value of an evaluation changes what comes, where one is due.
+  void learn_from(double value);
   /// Nothing: the run was stopped.
   std::optional<double> score_of_written(int64_t batch);
   bool counts_top5() const;
@@ -155,6 +175,8 @@ class Run {
   bool counts_correct_;             ///< otherwise there is no accuracy
   std::filesystem::path saves_to_;  ///< the folder of checkpoints; empty: none
   int64_t mini_batches_per_epoch_;
+  std::optional<PlateauSpec> plateau_;
+  WeightMeanState mean_;
   int64_t total_steps_ = 0;  ///< when the run will end, counted from the very first run
   SavedRate rate_;
   int64_t epoch_ = 0;
@@ -189,8 +211,11 @@ void Run::resume() {
     layers.push_back(to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
   pipeline_.load(layers, checkpoint.step);
   if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
+  const std::optional<PlateauState> fresh = rate_.plateau;
   rate_ = checkpoint.rate;
   rate_.base.reset();  // the options' counts here
+  if (!plateau_ || !rate_.plateau) rate_.plateau = fresh;
+  mean_ = checkpoint.mean.value_or(WeightMeanState{});
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
   log_info(fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step,
@@ -231,7 +256,8 @@ void Run::save() {
        .loss_scale = scales_loss(options_.plan.precision) ||
                              pipeline_.loss_scale() != runtime::LossScaleState{}
                          ? std::optional(pipeline_.loss_scale())
-                         : std::nullopt},
+                         : std::nullopt,
+       .mean = options_.mean.swa_patience ? std::optional(mean_) : std::nullopt},
       {},
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
@@ -263,6 +289,9 @@ TrainResult Run::run() {
   }
   if (options_.resume) resume();
   count_steps();
+  // A stop came between the step and its evaluation.
+  if (learns_from_evaluations() && evaluation_is_due() && rate_.evaluated_at != pipeline_.steps())
+    evaluate();
   while (epoch_ < options_.epochs && !stopped()) run_epoch();
   finish_saving();
   if (ranks().is_first()) {
@@ -331,6 +360,8 @@ void Run::run_epoch() {
     next_mini_batch_ = 0;
   }
   pipeline_.average_buffers();
+  // What the evaluation changes belongs to the checkpoint.
+  if (learns_from_evaluations() && options_.evaluate && !result_.interrupted) evaluate();
   save();
   if (options_.evaluate && !result_.interrupted && evaluate()) {
     summary.test_loss = result_.evaluations.back().loss;
@@ -391,6 +422,12 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const Schedule schedule = schedule_of(samples);
   runtime::RunOptions run_options = run_options_of(schedule);
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
+  run_options.momentum = [this](int64_t step) {
+    return step_momentum(options_, step, rate_.schedule_steps);
+  };
+  run_options.average_share = [this](int64_t step) {
+    return average_share(options_.mean, mean_, step);
+  };
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_),
                              options_.lengths);
@@ -500,9 +537,20 @@ bool Run::evaluate() {
   return made.has_value();
 }
 
+void Run::learn_from(double value) {
+  if (!learns_from_evaluations() || !evaluation_is_due()) return;
+  rate_.evaluated_at = pipeline_.steps();
+  if (plateau_) observe(*plateau_, value, *rate_.plateau);
+  const bool has_begun = mean_.began.has_value();
+  observe(options_.mean, metric(), value, pipeline_.steps(), mean_);
+  if (mean_.began && !has_begun && ranks().is_first())
+    log_info(fmt::format("the mean of the weights begins after step {}", pipeline_.steps()));
+}
+
 void Run::note(const Evaluation& evaluation) {
-  const Metric metric = options_.metric.value_or(Metric::Loss);
+  const Metric metric = this->metric();
   const double value = evaluation.of(metric);
+  learn_from(value);
   // A value that is no number is neither better nor reached.
   const bool is_best =
       !std::isnan(value) &&
@@ -515,6 +563,7 @@ void Run::note(const Evaluation& evaluation) {
 std::optional<Evaluation> Run::evaluated() {
   const int64_t size = data_.test->size();
   if (size == 0) return std::nullopt;
+  const WithMeans means(pipeline_, options_);
   const int64_t batch = ceil_div(options_.mini_batch_size,
                                  std::min(options_.plan.micro_batches, options_.mini_batch_size));
   const BatchCut cut(size, batch, 1);

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "penstock/model/builder.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/schedule/generate.h"
@@ -420,6 +422,88 @@ TEST(Trainer, WeightsThatAreNoLongerFiniteAreNotSaved) {
   EXPECT_THAT([&] { train(model, data, options); },
               testing::ThrowsMessage<RuntimeError>(testing::HasSubstr("are no longer finite")));
   EXPECT_FALSE(has_checkpoint(folder.path()));
+}
+
+/// Five epochs of 200 samples, in steps of 16.
+TrainOptions judged_options(const std::string& schedule) {
+  TrainOptions options = options_for("gpipe", 5);
+  options.learning_rate = {.base = 0.05, .schedule = schedule};
+  return options;
+}
+
+TEST(Trainer, ARateOnAPlateauFallsWithEvaluations) {
+  // Nothing but the first evaluation is an improvement.
+  const std::string never = "ReduceLROnPlateau,patience=0,threshold=0.99,factor=0.5";
+  TrainOptions options = judged_options(never);
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  const std::vector<double> rates = train(model, data, options).learning_rates;
+  ASSERT_EQ(rates.size(), 65);
+  for (size_t step = 0; step < rates.size(); ++step) {
+    const size_t epoch = step / 13;
+    EXPECT_DOUBLE_EQ(rates[step], 0.05 * std::pow(0.5, epoch < 2 ? 0 : epoch - 1)) << step;
+  }
+  options.eval_every = 5;  // and after each epoch
+  const TrainResult often = train(model, data, options);
+  EXPECT_DOUBLE_EQ(often.learning_rates[9], 0.05);
+  EXPECT_DOUBLE_EQ(often.learning_rates[10], 0.025);
+  EXPECT_DOUBLE_EQ(often.learning_rates[13], 0.0125);
+  options = judged_options("ReduceLROnPlateau");
+  EXPECT_EQ(train(model, data, options).losses,
+            train(model, data, judged_options("constant")).losses);
+}
+
+TEST(Trainer, EvaluationsTakeTheMeanOfTheWeightsAndTrainingDoesNot) {
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  TrainOptions options = judged_options("constant");
+  options.keep_weights = true;
+  const TrainResult plain = train(model, data, options);
+  options.mean.ema = 0.5;
+  const TrainResult ema = train(model, data, options);
+  options.mean = {.swa_start = 10};
+  const TrainResult swa = train(model, data, options);
+  for (const TrainResult* other : {&ema, &swa}) {
+    EXPECT_EQ(other->losses, plain.losses);
+    ASSERT_EQ(other->evaluations.size(), plain.evaluations.size());
+    EXPECT_NE(other->evaluations.back().loss, plain.evaluations.back().loss);
+    for (size_t l = 0; l < plain.weights.size(); ++l) {
+      for (size_t w = 0; w < plain.weights[l].size(); ++w)
+        EXPECT_TRUE(other->weights[l][w].equal(plain.weights[l][w])) << l;
+    }
+  }
+  EXPECT_NE(ema.evaluations.back().loss, swa.evaluations.back().loss);
+  options.mean = {.swa_start = 65};  // not yet: the mean is the weights
+  EXPECT_EQ(train(model, data, options).evaluations.back().loss, plain.evaluations.back().loss);
+}
+
+TEST(Trainer, AMeanBeginsWhereTheMetricGetsWorse) {
+  const model::Model model = small_model();
+  const TestFolder folder;
+  TrainOptions options = judged_options("constant");
+  options.checkpoint = folder.path();
+  options.optimizer.maximize = true;  // every evaluation is worse than the one before
+  options.learning_rate.base = 0.001;
+  options.mean.swa_patience = 1;
+  train(model, feature_data(), options);
+  const auto mean = newest_position(folder.path(), model).mean;
+  ASSERT_TRUE(mean);
+  EXPECT_EQ(mean->began, 3 * 13);  // the third evaluation is worse than the first
+}
+
+TEST(Trainer, MeansAndMomentaThatCannotBeAreRefused) {
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  TrainOptions options = judged_options("constant");
+  options.mean.ema = 1;
+  EXPECT_THROW(train(model, data, options), ConfigError);
+  options.mean = {.ema = 0.5, .swa_start = 3};
+  EXPECT_THROW(train(model, data, options), ConfigError);
+  options = judged_options("OneCycleLR,cycle_momentum=yes");
+  options.optimizer.momentum = 0;
+  EXPECT_THROW(train(model, data, options), ConfigError);
+  options.learning_rate.schedule = "OneCycleLR";
+  EXPECT_NO_THROW(train(model, data, options));
 }
 
 }  // namespace

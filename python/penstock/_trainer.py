@@ -112,6 +112,15 @@ class Trainer:
         arguments, such as "MultiStepLR,milestones=30:80"; or a function that makes a schedule of
         torch.optim.lr_scheduler for the optimiser it is given, which advances with each step
     :param lr_warmup: steps over which the rate rises
+    :param large_batch: rules of Goyal et al. (2017) for steps of more samples than
+        ``base_batch_size``: "all", or names as `penstock train --large-batch` takes them. The
+        property `large_batch` says what they set
+    :param base_batch_size: samples of a step for which ``lr`` is right; None: 64
+    :param scale_steps: steps over which the rate grows to that of the large batch, which
+        ``large_batch`` needs unless it is without "warmup": those of 5 epochs in the paper
+    :param ema: evaluate with an exponential mean of the weights, whose old value keeps this share
+        in each step (AveragedModel of torch.optim.swa_utils); 0: none
+    :param swa_start: evaluate with the mean of the weights of all steps after this many
     :param clip_norm: the largest norm of all gradients together; 0: not clipped
     :param batch_size: samples of a step, for which the plan is made
     :param micro_batches: parts into which a step is cut; None: four per worker. Where the model
@@ -178,6 +187,11 @@ class Trainer:
         lr_factor: float = 0.1,
         lr_every: int = 0,
         total_steps: int = 0,
+        large_batch: str = "",
+        base_batch_size: int | None = None,
+        scale_steps: int = 0,
+        ema: float = 0.0,
+        swa_start: int | None = None,
         clip_norm: float = 0.0,
         batch_size: int = 64,
         micro_batches: int | None = None,
@@ -286,7 +300,14 @@ class Trainer:
             "device": device,
             "drop_last": bool(drop_last),
             "gradient_groups": _whole("gradient_groups", gradient_groups),
+            "ema": float(ema),
+            "swa_start": None if swa_start is None else _whole("swa_start", swa_start),
         }
+        if large_batch:
+            self._check_large_batch(large_batch, scale_steps)
+            shared["large_batch"] = large_batch
+            if base_batch_size is not None:
+                shared["base_batch_size"] = _whole("base_batch_size", base_batch_size)
         rates: dict[str, Any] = {
             "lr": self._optimizer.first_rate,
             "lr_schedule": _word("lr_schedule", lr_schedule),
@@ -294,6 +315,7 @@ class Trainer:
             "lr_factor": float(lr_factor),
             "lr_every": _whole("lr_every", lr_every),
             "total_steps": _whole("total_steps", total_steps) or None,
+            "scale_steps": _whole("scale_steps", scale_steps),
         }
         shared["batch_size"] = batch_size
         request = dict(
@@ -352,6 +374,20 @@ class Trainer:
                 stacklevel=2,
             )
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
+
+    def _check_large_batch(self, rules: Any, scale_steps: int) -> None:
+        _word("large_batch", rules)
+        has_warmup = "warmup" in rules.split(",") if "all" not in rules else "-warmup" not in rules
+        if has_warmup and scale_steps < 1:
+            raise ValueError(
+                "large_batch: the warm-up needs scale_steps, such as the steps of 5 epochs; "
+                "'all,-warmup' goes without"
+            )
+        if self._schedule is not None or self._optimizer.is_object:
+            raise ValueError(
+                "large_batch changes the learning rate, the decay and the momentum of an optimizer "
+                "and a schedule by name; objects of torch.optim have their own"
+            )
 
     def _mixes_samples(self) -> bool:
         """What rank 0 finds, on every rank."""
@@ -539,6 +575,18 @@ class Trainer:
         return _mean(results)
 
     # Weights
+
+    @property
+    def large_batch(self) -> dict[str, str]:
+        """What each rule of the option has set, or why it has set nothing."""
+        return self._session.large_batch
+
+    def averaged_state_dict(self) -> dict[str, torch.Tensor]:
+        """As `state_dict`, with the mean of the weights (``ema``, ``swa_start``) that `evaluate`
+        takes.
+
+        :raises PenstockError: there is none"""
+        return self._named(self._session.weights(averaged=True))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Weights and buffers under the module's own names, as copies. Buffers that are not

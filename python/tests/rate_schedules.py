@@ -3,6 +3,7 @@
 python rate_schedules.py prints the table of penstock/train/rate_schedules_test.cpp.
 """
 
+import sys
 import warnings
 
 import torch
@@ -71,7 +72,76 @@ def rates_of(make, steps=STEPS):
     return rates
 
 
+#: Schedules that change the momentum, too.
+MOMENTA = {
+    "OneCycleLR": lambda o: torch_schedules.OneCycleLR(o, BASE, STEPS),
+    "OneCycleLR,three_phase=yes,base_momentum=0.6,max_momentum=0.9": lambda o:
+        torch_schedules.OneCycleLR(o, BASE, STEPS, three_phase=True, base_momentum=0.6,
+                                   max_momentum=0.9),
+    "CyclicLR,max_lr=0.7,step_size_up=20,step_size_down=50": lambda o:
+        torch_schedules.CyclicLR(o, BASE, 0.7, 20, 50),
+    "CyclicLR,max_lr=0.7,step_size_up=25,mode=triangular2,max_momentum=0.97": lambda o:
+        torch_schedules.CyclicLR(o, BASE, 0.7, 25, mode="triangular2", max_momentum=0.97),
+}  # fmt: skip
+
+#: ReduceLROnPlateau, and what it sees.
+PLATEAUS = {
+    "ReduceLROnPlateau,patience=1": {"patience": 1},
+    "ReduceLROnPlateau,patience=0,factor=0.5,cooldown=2,min_lr=0.02":
+        {"patience": 0, "factor": 0.5, "cooldown": 2, "min_lr": 0.02},
+    "ReduceLROnPlateau,patience=2,threshold=0.05,threshold_mode=abs,factor=0.3":
+        {"patience": 2, "threshold": 0.05, "threshold_mode": "abs", "factor": 0.3},
+    "ReduceLROnPlateau,mode=max,patience=1,threshold=0.01,factor=0.7,eps=0.05":
+        {"mode": "max", "patience": 1, "threshold": 0.01, "factor": 0.7, "eps": 0.05},
+}  # fmt: skip
+VALUES = (1.0, 0.9, 0.95, 0.91, 0.9, 0.8995, 0.7, 0.71,
+          0.8, 0.7, 0.75, 0.74, 0.6, 0.61, 0.62, 0.6)  # fmt: skip
+
+
+def momenta_of(make, steps=STEPS):
+    """PyTorch's momenta of so many steps."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=BASE, momentum=0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scheduler = make(optimizer)
+        optimizer.step()
+        momenta = []
+        for step in range(steps):
+            momenta.append(float(optimizer.param_groups[0]["momentum"]))
+            if step + 1 < steps:
+                scheduler.step()
+    return momenta
+
+
+def falls_of(options):
+    """PyTorch's rates after each value."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=BASE)
+    scheduler = torch_schedules.ReduceLROnPlateau(optimizer, **options)
+    rates = []
+    for value in VALUES:
+        scheduler.step(value)
+        rates.append(optimizer.param_groups[0]["lr"])
+    return rates
+
+
+def print_plateaus():
+    for text, options in PLATEAUS.items():
+        print(f'    {{"{text}", {{{", ".join(map(repr, falls_of(options)))}}}}},')
+
+
+def print_momenta():
+    for text, make in MOMENTA.items():
+        found = momenta_of(make)
+        print(f'    {{"{text}", {{{", ".join(repr(found[step]) for step in SOME)}}}}},')
+
+
 if __name__ == "__main__":
+    if "--momenta" in sys.argv:
+        print_momenta()
+        sys.exit()
+    if "--plateau" in sys.argv:
+        print_plateaus()
+        sys.exit()
     for text, make in SCHEDULES.items():
         found = rates_of(make)
         print(f'    {{"{text}", {{{", ".join(repr(found[step]) for step in SOME)}}}}},')

@@ -23,6 +23,7 @@ from torch.optim import (
     RMSprop,
     Rprop,
     lr_scheduler,
+    swa_utils,
 )
 
 import penstock
@@ -182,6 +183,94 @@ class AllOptimizers(unittest.TestCase):
                     ]
                 )  # fmt: skip
 
+    def test_momenta_cycle_as_those_of_torch(self):
+        samples = torch.randn(50, 1, Weights.NUMBERS, generator=torch.Generator().manual_seed(5))
+        one_cycle = ("OneCycleLR", lambda o: lr_scheduler.OneCycleLR(o, 0.01, 50))
+        phases = (
+            "OneCycleLR,total_steps=50,pct_start=0.2,anneal_strategy=linear,three_phase=yes,"
+            "base_momentum=0.7,max_momentum=0.9",
+            lambda o: lr_scheduler.OneCycleLR(o, 0.01, 50, pct_start=0.2, three_phase=True,
+                                              anneal_strategy="linear", base_momentum=0.7,
+                                              max_momentum=0.9),
+        )
+        triangles = (
+            "CyclicLR,max_lr=0.02,step_size_up=7,step_size_down=4,mode=exp_range,gamma=0.97",
+            lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.02, 7, 4, mode="exp_range", gamma=0.97),
+        )
+        for make, name, options in (
+            (lambda w: SGD(w, lr=0.01, momentum=0.9), "SGD", {"momentum": 0.9}),
+            (lambda w: SGD(w, lr=0.01, momentum=0.8, nesterov=True), "SGD",
+             {"momentum": 0.8, "nesterov": True}),
+            (lambda w: Adam(w, lr=0.01), "Adam", {}),
+            (lambda w: AdamW(w, lr=0.01, amsgrad=True), "adamw,amsgrad", {"weight_decay": 0.01}),
+            (lambda w: RMSprop(w, lr=0.01, momentum=0.9), "RMSprop", {"momentum": 0.9}),
+        ):
+            for text, schedule in (one_cycle, phases, triangles):
+                with self.subTest(name, schedule=text):
+                    expected = Weights()
+                    optimizer = make(list(expected.parameters()))
+                    scheduler = schedule(optimizer)
+                    for sample in samples:
+                        optimizer.zero_grad()
+                        expected(sample).backward()
+                        optimizer.step()
+                        with warnings.catch_warnings():
+                            warnings.simplefilter("ignore")  # of the schedule's end
+                            if scheduler.last_epoch < 49:
+                                scheduler.step()
+                    found = self.trained(samples, optimizer=name, lr=0.01, lr_schedule=text,
+                                         total_steps=50, **options).state_dict()  # fmt: skip
+                    still = self.trained(samples, optimizer=name, lr=0.01, total_steps=50,
+                                         lr_schedule=text + ",cycle_momentum=no",
+                                         **options).state_dict()  # fmt: skip
+                    for key, value in expected.state_dict().items():
+                        torch.testing.assert_close(found[key], value, rtol=0, atol=1e-6, msg=key)
+                        self.assertGreater(float((value - still[key]).abs().max()), 1e-5)
+        with self.assertRaisesRegex(penstock.PenstockError, "changes the momentum"):
+            self.trained(samples, optimizer="NAdam", lr_schedule="OneCycleLR,cycle_momentum=yes",
+                         total_steps=50)  # fmt: skip
+
+    def trained(self, samples, **options):
+        trainer = penstock.Trainer(
+            Weights(), samples[0], strategy="serial", workers=1, micro_batches=1, batch_size=1,
+            progress=False, **options
+        )  # fmt: skip
+        for sample in samples:
+            trainer.step(sample)
+        return trainer
+
+    def test_means_are_those_of_averaged_models(self):
+        samples = torch.randn(50, 1, Weights.NUMBERS, generator=torch.Generator().manual_seed(6))
+        for start, options, average in (
+            (0, {"ema": 0.9}, swa_utils.get_ema_multi_avg_fn(0.9)),
+            (20, {"swa_start": 20}, swa_utils.get_swa_multi_avg_fn()),
+        ):
+            for make, name in ((SGD, "SGD"), (AdamW, "AdamW")):
+                with self.subTest(name, **options):
+                    expected = Weights()
+                    optimizer = make(expected.parameters(), lr=0.01)
+                    mean = swa_utils.AveragedModel(expected, multi_avg_fn=average)
+                    for step, sample in enumerate(samples):
+                        optimizer.zero_grad()
+                        expected(sample).backward()
+                        optimizer.step()
+                        if step >= start:
+                            mean.update_parameters(expected)
+                    trainer = self.trained(samples, optimizer=name, lr=0.01, **options)
+                    found = trainer.averaged_state_dict()
+                    for key, value in mean.module.state_dict().items():
+                        torch.testing.assert_close(found[key], value, rtol=0, atol=1e-6, msg=key)
+                    loss = float(mean.module(samples[0]).detach())
+                    self.assertAlmostEqual(trainer.evaluate(samples[0])["loss"], loss, 4)
+                    # The weights that are trained are back after it.
+                    for key, value in expected.state_dict().items():
+                        torch.testing.assert_close(trainer.state_dict()[key], value, rtol=0,
+                                                   atol=1e-6, msg=key)  # fmt: skip
+        with self.assertRaisesRegex(penstock.PenstockError, "no mean of the weights"):
+            self.trained(samples[:1]).averaged_state_dict()
+        with self.assertRaisesRegex(penstock.PenstockError, "one of them"):
+            self.trained(samples[:1], ema=0.5, swa_start=3)
+
     def test_those_that_torch_has_not_are_known_by_name(self):
         samples = torch.randn(3, 1, Weights.NUMBERS, generator=torch.Generator().manual_seed(4))
         for name, more in (
@@ -302,6 +391,63 @@ class Optimizers(unittest.TestCase):
                         self.assertLess(abs(found - expected), 1e-12, step)
             with self.assertRaisesRegex(penstock.PenstockError, "needs step_size="):
                 penstock.Trainer(path, workers=1, lr_schedule="StepLR", progress=False)
+
+    def test_means_are_the_same_under_every_cut_and_go_on(self):
+        for options in ({"ema": 0.8}, {"swa_start": 5}):
+            with self.subTest(**options), tempfile.TemporaryDirectory() as folder:
+                results = []
+                for strategy, workers in (("serial", 1), ("gpipe", 3), ("1f1b-flush", 3)):
+                    trainer = trainer_of(Net(), self.x, strategy=strategy, workers=workers,
+                                         straight=workers > 1, micro_batches=4, optimizer="AdamW",
+                                         lr=0.01, **options)  # fmt: skip
+                    trainer.fit(self.x, self.y, epochs=2)
+                    results.append((trainer.averaged_state_dict(),
+                                    trainer.evaluate(self.x, self.y)["loss"]))
+                for weights, loss in results[1:]:
+                    self.assertEqual(loss, results[0][1])
+                    for name, value in results[0][0].items():
+                        self.assertTrue(torch.equal(weights[name], value), name)
+                # After one epoch, saved, the other by another trainer.
+                first = trainer_of(Net(), self.x, micro_batches=4, optimizer="AdamW", lr=0.01,
+                                   **options)  # fmt: skip
+                first.fit(self.x, self.y)
+                saved = first.save(folder)
+                mean = torch.load(f"{saved}/average.pt", weights_only=True)
+                for name, value in first.averaged_state_dict().items():
+                    self.assertTrue(torch.equal(mean[name], value), name)
+                second = trainer_of(Net(), self.x, micro_batches=4, optimizer="AdamW", lr=0.01,
+                                    **options)  # fmt: skip
+                second.resume(folder)
+                second.fit(self.x, self.y)
+                for name, value in results[0][0].items():
+                    self.assertTrue(torch.equal(second.averaged_state_dict()[name], value), name)
+                other = trainer_of(Net(), self.x, optimizer="AdamW", lr=0.01)
+                with self.assertRaisesRegex(penstock.PenstockError, "same settings"):
+                    other.resume(folder)
+
+    def test_rules_of_large_batches(self):
+        trainer = trainer_of(Net(), self.x, lr=0.1, micro_batches=None, base_batch_size=4,
+                             momentum=0.9, large_batch="all", scale_steps=6)
+        self.assertEqual([round(trainer._rate_of(step), 12) for step in (0, 3, 6, 90)],
+                         [0.1, 0.25, 0.4, 0.4])  # fmt: skip
+        self.assertIn("0.1 times 4", trainer.large_batch["scale"])
+        self.assertIn("file", trainer.large_batch["gamma"])
+        # Without norms and biases in the decay: two groups in PyTorch.
+        expected = Net()
+        optimizer = AdamW(groups(expected), lr=0.01)
+        _, weights = trained_by_torch(expected, optimizer, self.x, self.y, 12)
+        trainer = trainer_of(Net(), self.x, optimizer="AdamW", lr=0.01, weight_decay=0.3,
+                             large_batch="decay")  # fmt: skip
+        trainer.fit(self.x, self.y, epochs=2, shuffle=False)
+        self.close(trainer.state_dict(), weights)
+        for options in ({"large_batch": "all"},
+                        {"large_batch": "scale", "optimizer": SGD(Net().parameters(), lr=0.1)}):
+            with self.assertRaises(ValueError):
+                trainer_of(Net(), self.x, **options)
+
+    def test_rates_that_follow_evaluations_are_the_callers(self):
+        with self.assertRaisesRegex(penstock.PenstockError, "the caller evaluates"):
+            trainer_of(Net(), self.x, lr_schedule="ReduceLROnPlateau,patience=3")
 
     def test_a_schedule_moves_all_groups(self):
         expected = Net()

@@ -213,13 +213,9 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
   const model::OptimizerSpec& optimizer = arguments.search.optimizer;
   plan.optimizer_state_per_weight =
       model::usual_state(train::compensated_optimizer(optimizer, plan.compensation));
-  if (traits(optimizer.kind).needs_whole_weight) {
-    if (plan.shard_optimizer == planner::Choice::Always) {
-      throw ConfigError(
-          fmt::format("--shard-optimizer always: {} needs whole weights, and "
-                      "replicas would have parts of them; expected never or auto",
-                      to_string(optimizer.kind)));
-    }
+  if (const std::string why = model::why_not_shared(optimizer); !why.empty()) {
+    if (plan.shard_optimizer == planner::Choice::Always)
+      throw ConfigError(fmt::format("--shard-optimizer always: {}; expected never or auto", why));
     plan.shard_optimizer = planner::Choice::Never;
   }
   if (plan.mini_batch == 0) plan.mini_batch.reset();

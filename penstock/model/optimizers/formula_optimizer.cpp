@@ -31,6 +31,12 @@ WeightLists::WeightLists(std::span<WeightStep> steps, bool same_layout)
   }
 }
 
+OptimizerSpec spec_at(OptimizerSpec spec, const StepContext& context) {
+  double OptimizerSpec::*const parameter = momentum_parameter(spec);
+  if (context.momentum && parameter != nullptr) spec.*parameter = *context.momentum;
+  return spec;
+}
+
 void check_step(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& new_weight,
                 std::span<const at::Tensor> state, size_t num_states) {
   PENSTOCK_CHECK(weight.defined() && gradient.defined() && new_weight.defined());

@@ -32,6 +32,8 @@ struct WeightLists {
   std::vector<TensorList> state;
 };
 
+/// The spec with the momentum of the step.
+OptimizerSpec spec_at(OptimizerSpec spec, const StepContext& context);
 /// Throws InternalError when the tensors of a step do not belong together.
 void check_step(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& new_weight,
                 std::span<const at::Tensor> state, size_t num_states);
@@ -74,6 +76,12 @@ class FormulaOptimizer final : public Optimizer {
   template <class Real>
   using Coefficients = typename Formula::template Coefficients<Real>;
 
+  template <class Real>
+  Coefficients<Real> coefficients_at(const StepContext& context) const {
+    if (!context.momentum) return {spec(), context.learning_rate, context.step};
+    return {spec_at(spec(), context), context.learning_rate, context.step};
+  }
+
   void step_plain(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
                   std::span<at::Tensor> state, const StepContext& context) const {
     const at::Tensor plain = plain_gradient(gradient);
@@ -83,7 +91,7 @@ class FormulaOptimizer final : public Optimizer {
     float* to = numbers(new_weight);
     std::array<float*, Formula::kStates> kept;
     for (size_t s = 0; s < kept.size(); ++s) kept[s] = numbers(state[s]);
-    const Coefficients<float> coefficients(spec(), context.learning_rate, context.step);
+    const auto coefficients = coefficients_at<float>(context);
     const auto run = [&](int64_t begin, int64_t end) {
       auto part = kept;
       for (float*& first : part) first += begin;
@@ -96,7 +104,7 @@ class FormulaOptimizer final : public Optimizer {
 
   void step_lists(WeightLists lists, const StepContext& context) const {
     const c10::AutoGradMode no_grad(false);
-    const Coefficients<double> coefficients(spec(), context.learning_rate, context.step);
+    const auto coefficients = coefficients_at<double>(context);
     if (step_in_one_operation<Formula>(lists, coefficients)) return;
     std::array<TensorList, Formula::kStates> state;
     std::move(lists.state.begin(), lists.state.end(), state.begin());

@@ -104,6 +104,37 @@ class KeepingMeanStep final : public Optimizer {
   Made stepping_;
 };
 
+/// Keeps a running mean of the weight as the last state: mean += share * (new weight - mean), as
+/// torch.optim.swa_utils.AveragedModel does.
+class Averaging final : public Optimizer {
+ public:
+  Averaging(const OptimizerSpec& spec, Made stepping)
+      : Optimizer(spec), stepping_(std::move(stepping)) {}
+
+  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+            std::span<at::Tensor> state, const StepContext& context) const override {
+    stepping_->step(weight, gradient, new_weight, state.first(state.size() - 1), context);
+    move(state.back(), new_weight, context.average_share);
+  }
+  void step_together(std::span<WeightStep> weights, const StepContext& context) const override {
+    std::vector<WeightStep> own(weights.begin(), weights.end());
+    for (WeightStep& one : own) one.state.pop_back();
+    stepping_->step_together(own, context);
+    for (WeightStep& one : weights) move(one.state.back(), one.new_weight, context.average_share);
+  }
+
+ private:
+  static void move(const at::Tensor& mean, const at::Tensor& weight, double share) {
+    const c10::AutoGradMode no_grad(false);
+    if (share == 1)
+      mean.data().copy_(weight.data());
+    else
+      mean.data().lerp_(weight.data(), share);
+  }
+
+  Made stepping_;
+};
+
 /// What Muon leaves to AdamW: the first state, its momentum, has no numbers.
 class MuonsAdamW final : public Optimizer {
  public:
@@ -213,6 +244,10 @@ std::vector<at::Tensor> Optimizer::new_state(const at::Tensor& weight) const {
     const double initial = state.initial == nullptr ? 0 : spec_.*state.initial;
     // In the weight's layout where it has the weight's shape.
     const at::Tensor plain = weight.detach();
+    if (state.begins_as_weight) {
+      tensors.push_back(plain.clone());
+      continue;
+    }
     const std::vector<int64_t> shape = state_shape(spec_, state, plain.sizes().vec());
     tensors.push_back(plain.sizes() == at::IntArrayRef(shape)
                           ? at::full_like(plain, initial)
@@ -230,9 +265,11 @@ Made make_optimizer(const OptimizerSpec& spec) {
     throw ConfigError("optimiser: Nesterov's step needs a momentum above 0");
   OptimizerSpec stepping = spec;
   stepping.mean_step = false;
+  stepping.averages = false;
   Made made = kMakers[static_cast<size_t>(spec.kind)](stepping);
   if (spec.maximize) made = std::make_unique<Climbing>(std::move(made));
   if (spec.mean_step) made = std::make_unique<KeepingMeanStep>(spec, std::move(made));
+  if (spec.averages) made = std::make_unique<Averaging>(spec, std::move(made));
   return made;
 }
 

@@ -17,8 +17,9 @@ at::Tensor ratio_or_one(const at::Tensor& a, const at::Tensor& b) {
 }
 
 /// Step 1 of Adam: the averages of gradients and of their squares.
-void average(std::span<at::Tensor> state, const at::Tensor& gradient, const OptimizerSpec& spec) {
-  state[0].mul_(spec.beta1).add_(gradient, 1 - spec.beta1);
+void average(std::span<at::Tensor> state, const at::Tensor& gradient, const OptimizerSpec& spec,
+             double beta1) {
+  state[0].mul_(beta1).add_(gradient, 1 - beta1);
   state[1].mul_(spec.beta2).addcmul_(gradient, gradient, 1 - spec.beta2);
 }
 
@@ -68,8 +69,9 @@ void WholeOptimizer::step_together(std::span<WeightStep> weights,
 void Lamb::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
                   const StepContext& context) const {
   const auto count = static_cast<double>(context.step);
-  average(state, gradient, spec());
-  const double of_average = 1 / (1 - std::pow(spec().beta1, count));
+  const double beta1 = context.momentum.value_or(spec().beta1);
+  average(state, gradient, spec(), beta1);
+  const double of_average = 1 / (1 - std::pow(beta1, count));
   const double of_root = 1 / std::sqrt(1 - std::pow(spec().beta2, count));
   at::Tensor update =
       (state[0] * of_average).div_(state[1].sqrt().mul_(of_root).add_(spec().epsilon));
@@ -83,7 +85,7 @@ void Lars::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::
   const at::Tensor size = weight.norm();
   const at::Tensor local = ratio_or_one(size * spec().trust, gradient.norm().add_(size, decay));
   const at::Tensor direction = decay == 0 ? gradient : at::add(gradient, weight, decay);
-  state[0].mul_(spec().momentum).addcmul_(direction, local, rate(context));
+  state[0].mul_(momentum(context)).addcmul_(direction, local, rate(context));
   weight.sub_(state[0]);
 }
 
@@ -120,10 +122,11 @@ void Adafactor::change(at::Tensor& weight, const at::Tensor& gradient, std::span
 void Muon::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
                   const StepContext& context) const {
   PENSTOCK_CHECK(weight.dim() == 2, weight.sizes());
-  state[0].lerp_(gradient, 1 - spec().momentum);
-  const at::Tensor momentum = spec().nesterov ? gradient.lerp(state[0], spec().momentum) : state[0];
+  state[0].lerp_(gradient, 1 - momentum(context));
+  const at::Tensor direction =
+      spec().nesterov ? gradient.lerp(state[0], momentum(context)) : state[0];
   const at::Tensor update =
-      orthogonalised(momentum, static_cast<int64_t>(spec().iterations), spec().norm_epsilon);
+      orthogonalised(direction, static_cast<int64_t>(spec().iterations), spec().norm_epsilon);
   const auto rows = static_cast<double>(weight.size(0));
   const auto columns = static_cast<double>(weight.size(1));
   const double length = spec().match_rms ? 0.2 * std::sqrt(std::max(rows, columns))

@@ -29,6 +29,9 @@ class WholeOptimizer : public Optimizer {
   double rate(const StepContext& context) const {
     return context.learning_rate * spec().rate_factor;
   }
+  double momentum(const StepContext& context) const {
+    return context.momentum.value_or(spec().momentum);
+  }
 };
 
 /// LAMB (You et al. 2020, algorithm 2): Adam's step with decay, as long as its weight says.

@@ -23,14 +23,14 @@ class ResNet {
   explicit ResNet(const ModelSpec& spec) : net_(spec.name), spec_(spec) {}
 
   /// `expansion`: output channels of a block over its width; 1 makes basic blocks, 4 bottlenecks.
-  Model build(const std::array<int, 4>& blocks, int64_t expansion) {
+  Model build(const std::array<int64_t, 4>& blocks, int64_t expansion) {
     Value x = net_.input(spec_.input_shape);
-    x = net_.relu(conv_bn(x, {64, 7, 2}, "conv1", "bn1"), "relu");
+    x = net_.relu(conv_bn(x, {spec_.width, 7, 2}, "conv1", "bn1"), "relu");
     x = net_.max_pool2d(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "maxpool"});
     for (int group = 0; group < 4; ++group) {
-      for (int i = 0; i < blocks[static_cast<size_t>(group)]; ++i) {
+      for (int64_t i = 0; i < blocks[static_cast<size_t>(group)]; ++i) {
         const int64_t stride = group > 0 && i == 0 ? 2 : 1;
-        x = block(x, int64_t{64} << group, stride, expansion,
+        x = block(x, spec_.width << group, stride, expansion,
                   fmt::format("layer{}.{}", group + 1, i));
       }
     }
@@ -76,7 +76,11 @@ class ResNet {
 
 }  // namespace
 
-Model make_resnet18(const ModelSpec& spec) { return ResNet(spec).build({2, 2, 2, 2}, 1); }
+/// `spec.depth`: the blocks of each group, 2 in ResNet-18.
+Model make_resnet18(const ModelSpec& spec) {
+  const int64_t blocks = spec.depth;
+  return ResNet(spec).build({blocks, blocks, blocks, blocks}, 1);
+}
 Model make_resnet50(const ModelSpec& spec) { return ResNet(spec).build({3, 4, 6, 3}, 4); }
 
 }  // namespace penstock::model::detail

@@ -82,21 +82,37 @@ LayerState read_layer(const fs::path& folder, const model::Model& model, int ind
                          layer.optimizer_states);
 }
 
+bool all_here(const std::vector<LayerState>& layers) {
+  return std::all_of(layers.begin(), layers.end(), [](const LayerState& l) { return l.here; });
+}
+
 /// Every layer's state: that of other ranks is read from the files that they have just written.
 std::vector<LayerState> gathered(const fs::path& folder, const model::Model& model,
                                  const Checkpoint& checkpoint,
                                  const std::map<int, ManifestLayer>& written) {
   std::vector<LayerState> layers = checkpoint.layers;
-  if (std::all_of(layers.begin(), layers.end(), [](const LayerState& l) { return l.here; }))
-    return layers;
+  if (all_here(layers)) return layers;
   for (const auto& [index, layer] : written) {
     LayerState& state = layers[static_cast<size_t>(index)];
     state = state.here ? own_state(model, LayerId{index}, state)
                        : read_layer(folder, model, index, layer);
-    state.optimizer.clear();  // weights.pt holds none of it
+    // weights.pt holds none of it, average.pt the mean of the weights.
+    std::erase_if(state.optimizer, [](const auto& one) { return one.first != model::kAverage; });
   }
   restore_ties(model, layers);
   return layers;
+}
+
+/// The layers with the means of their weights instead; nothing: none are kept.
+std::optional<std::vector<LayerState>> with_means(std::vector<LayerState> layers) {
+  bool are_kept = false;
+  for (LayerState& layer : layers) {
+    const auto mean = layer.optimizer.find(std::string(model::kAverage));
+    if (mean == layer.optimizer.end()) continue;
+    are_kept = true;
+    layer.weights = std::move(mean->second);
+  }
+  return are_kept ? std::optional(std::move(layers)) : std::nullopt;
 }
 
 FileRecord write_text(const fs::path& folder, const std::string& name, const std::string& text) {
@@ -115,8 +131,10 @@ void write_manifest(const fs::path& folder, const model::Model& model, const Che
   for (const auto& [index, layer] : written) manifest.layers.push_back(layer);
   PENSTOCK_CHECK(static_cast<int>(manifest.layers.size()) == model.graph().num_layers(),
                  manifest.layers.size());
-  manifest.state_dict = write_state_dict(
-      folder, "weights.pt", state_dict(model, gathered(folder, model, checkpoint, written)));
+  std::vector<LayerState> layers = gathered(folder, model, checkpoint, written);
+  manifest.state_dict = write_state_dict(folder, "weights.pt", state_dict(model, layers));
+  if (const auto means = with_means(std::move(layers)))
+    manifest.mean = write_state_dict(folder, "average.pt", state_dict(model, *means));
   if (!checkpoint.plan.empty()) manifest.plan = write_text(folder, "plan.json", checkpoint.plan);
   write_text(folder, "manifest.json", manifest_text(manifest));
 }
@@ -186,6 +204,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model,
     }
     verify_file(folder, manifest.state_dict);
     if (!manifest.plan.name.empty()) verify_file(folder, manifest.plan);
+    if (!manifest.mean.name.empty()) verify_file(folder, manifest.mean);
     restore_ties(model, checkpoint.layers);
     return checkpoint;
   } catch (const ParseError& error) {

@@ -7,6 +7,7 @@
 //       manifest.json                   below
 //       layer-00000-conv1.safetensors   layers without state have no file
 //       weights.pt
+//       average.pt                        of a mean of the weights (weight_mean.h)
 //       plan.json                         that the training ran with
 //     latest                            the name of the newest complete folder; on a second line
 //                                       the name's checksum

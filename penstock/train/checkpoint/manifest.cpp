@@ -16,6 +16,7 @@ constexpr int64_t kVersion = 1;
 constexpr int64_t kMostClasses = 1'000'000;
 constexpr std::string_view kStateDictName = "weights.pt";
 constexpr std::string_view kPlanName = "plan.json";
+constexpr std::string_view kMeanName = "average.pt";
 // The end of the text is this, eight hexadecimal digits and kTail.
 constexpr std::string_view kChecksumKey = ",\n  \"crc32\": \"";
 constexpr std::string_view kTail = "\"\n}\n";
@@ -77,6 +78,39 @@ runtime::LossScaleState parse_loss_scale(const JsonReader& entry) {
           .skipped = entry.at("skipped").integer(0, kMostSteps)};
 }
 
+PlateauState parse_plateau(const JsonReader& entry) {
+  PlateauState state{.rate = entry.at("rate").number(),
+                     .without_improvement = entry.at("without_improvement").integer(0, kMostSteps),
+                     .cooling = entry.at("cooling").integer(0, kMostSteps)};
+  if (const auto best = entry.find("best")) state.best = best->number();
+  if (state.rate < 0)
+    entry.at("rate").fail(fmt::format("expected a number of at least 0, found {}", state.rate));
+  return state;
+}
+
+Json plateau_json(const PlateauState& state) {
+  Json entry = {{"rate", state.rate},
+                {"without_improvement", state.without_improvement},
+                {"cooling", state.cooling}};
+  if (state.best) entry["best"] = *state.best;
+  return entry;
+}
+
+WeightMeanState parse_mean(const JsonReader& entry) {
+  constexpr int64_t kMostValues = 1'000'000;
+  WeightMeanState state;
+  if (const auto began = entry.find("began")) state.began = began->integer(0, kMostSteps);
+  for (const JsonReader& value : entry.at("values").elements(kMostValues))
+    state.values.push_back(value.number());
+  return state;
+}
+
+Json mean_json(const WeightMeanState& state) {
+  Json entry = {{"values", state.values}};
+  if (state.began) entry["began"] = *state.began;
+  return entry;
+}
+
 SavedRate parse_rate(const JsonReader& entry) {
   const auto positive = [](const JsonReader& number) {
     const double value = number.number();
@@ -88,6 +122,9 @@ SavedRate parse_rate(const JsonReader& entry) {
     rate.schedule_steps = steps->integer(0, kMostSteps);
   if (const auto scale = entry.find("scale")) rate.scale = positive(*scale);
   if (const auto base = entry.find("base")) rate.base = positive(*base);
+  if (const auto plateau = entry.find("plateau")) rate.plateau = parse_plateau(*plateau);
+  if (const auto step = entry.find("evaluated_at"))
+    rate.evaluated_at = step->integer(0, kMostSteps);
   return rate;
 }
 
@@ -95,6 +132,8 @@ Json rate_json(const SavedRate& rate) {
   Json entry = {{"scale", rate.scale}};
   if (rate.schedule_steps > 0) entry["schedule_steps"] = rate.schedule_steps;
   if (rate.base) entry["base"] = *rate.base;
+  if (rate.plateau) entry["plateau"] = plateau_json(*rate.plateau);
+  if (rate.evaluated_at) entry["evaluated_at"] = *rate.evaluated_at;
   return entry;
 }
 
@@ -118,6 +157,7 @@ CheckpointPosition parse_position(const JsonReader& root) {
   }
   if (const auto rate = root.find("learning_rate")) position.rate = parse_rate(*rate);
   if (const auto scale = root.find("loss_scale")) position.loss_scale = parse_loss_scale(*scale);
+  if (const auto mean = root.find("weight_mean")) position.mean = parse_mean(*mean);
   if (position.next_mini_batch > 0) {
     const int64_t mini_batches = position.mini_batch_size > 0
                                      ? ceil_div(position.train_samples, position.mini_batch_size)
@@ -181,6 +221,7 @@ std::string manifest_text(const Manifest& manifest) {
                               {"good_steps", position.loss_scale->good_steps},
                               {"skipped", position.loss_scale->skipped}};
   }
+  if (position.mean) document["weight_mean"] = mean_json(*position.mean);
   Json layers = Json::array();
   for (const ManifestLayer& layer : manifest.layers) {
     Json entry = {
@@ -191,6 +232,7 @@ std::string manifest_text(const Manifest& manifest) {
   document["layers"] = std::move(layers);
   document["state_dict"] = file_json(manifest.state_dict);
   if (!manifest.plan.name.empty()) document["plan"] = file_json(manifest.plan);
+  if (!manifest.mean.name.empty()) document["average"] = file_json(manifest.mean);
   std::string text;
   try {
     text = document.dump(2);
@@ -216,6 +258,7 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
   }
   manifest.state_dict = parse_file(root.at("state_dict"), kStateDictName);
   if (const auto plan = root.find("plan")) manifest.plan = parse_file(*plan, kPlanName);
+  if (const auto mean = root.find("average")) manifest.mean = parse_file(*mean, kMeanName);
   return manifest;
 }
 

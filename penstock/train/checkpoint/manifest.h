@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "penstock/runtime/loss_scale.h"
+#include "penstock/train/plateau.h"
+#include "penstock/train/weight_mean.h"
 
 namespace penstock::train {
 
@@ -18,6 +20,9 @@ struct SavedRate {
   int64_t schedule_steps = 0;  ///< length of a schedule that has an end; 0: not known
   double scale = 1;            ///< the rates of the schedule are multiplied by this
   std::optional<double> base = std::nullopt;  ///< set by the program, instead of the options'
+  std::optional<PlateauState> plateau = std::nullopt;  ///< of a schedule that follows evaluations
+  /// The step of the last evaluation that rates, or a mean of the weights, followed.
+  std::optional<int64_t> evaluated_at = std::nullopt;
 
   bool operator==(const SavedRate&) const = default;
 };
@@ -46,6 +51,8 @@ struct CheckpointPosition {
   SavedRate rate = {};
   /// Of a training in float16.
   std::optional<runtime::LossScaleState> loss_scale = std::nullopt;
+  /// Of a training whose mean of the weights waits for evaluations.
+  std::optional<WeightMeanState> mean = std::nullopt;
 
   bool operator==(const CheckpointPosition&) const = default;
 };
@@ -74,6 +81,7 @@ struct Manifest {
   std::vector<ManifestLayer> layers;
   FileRecord state_dict;
   FileRecord plan;  ///< plan.json; older manifests have none
+  FileRecord mean;  ///< average.pt, the state dict of the weights' mean; empty: there is none
 
   bool operator==(const Manifest&) const = default;
 };
