@@ -17,8 +17,7 @@
 #include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/epoch_batches.h"
-#include "penstock/train/data/prefetch.h"
-#include "penstock/train/decode.h"
+#include "penstock/train/evaluator.h"
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/pipeline_options.h"
@@ -27,9 +26,7 @@
 #include "penstock/train/refused_batch.h"
 #include "penstock/train/segment_progress.h"
 #include "penstock/train/step_numbers.h"
-#include "penstock/train/top_hits.h"
 #include "penstock/train/training_schedule.h"
-#include "penstock/train/written_score.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/rng.h"
@@ -44,17 +41,8 @@ namespace {
 constexpr size_t kFinalLosses = 50;
 constexpr int kKeptCheckpoints = 2;
 
-/// Micro-batches that are made beforehand.
-constexpr int64_t kLeastAhead = 4;
-
 double samples_per_second(int64_t samples, int64_t ns) {
   return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0;
-}
-
-const runtime::BatchSource& source_of(const std::unique_ptr<PrefetchedBatches>& ahead,
-                                      const EpochBatches& batches) {
-  if (ahead) return *ahead;
-  return batches;
 }
 
 /// Of the steps that were made; empty: none was.
@@ -78,11 +66,10 @@ class Run {
         data_(data),
         options_(options),
         seed_(options.seed),
-        optimizers_(model,
-                    compensated_optimizer(optimizer_of(options), options.plan.compensation)),
+        optimizers_(model, compensated_optimizer(optimizer_of(options), options.plan.compensation)),
         pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
                   optimizers_.general(), pipeline_options(model, options, optimizers_)),
-        counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
+        evaluator_(model, data, options, pipeline_),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(mini_batches_per_epoch(data.train->size(), options)),
         plateau_(plateau_of(options.learning_rate.schedule, metric())) {
@@ -97,16 +84,7 @@ class Run {
                              has_norm());
   }
   double accuracy(int64_t correct, int64_t targets) const {
-    return accuracy_of(correct, targets, counts_correct_);
-  }
-  /// For a schedule, which is checked.
-  runtime::RunOptions run_options_of(const Schedule& schedule) const {
-    runtime::RunOptions options;
-    options.credits = check_schedule(schedule);
-    options.stop = options_.stop;
-    options.on_stuck = options_.on_stuck;
-    options.fade_steps = fade_steps(rate_.schedule_steps);
-    return options;
+    return accuracy_of(correct, targets, evaluator_.counts_correct());
   }
   /// Gradients of weights that stages share are summed where the norm is computed, so the norm is
   /// known then, too.
@@ -134,9 +112,6 @@ class Run {
   runtime::Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
   void finish_result();
   void run_epoch();
-  /// Null where nothing is gained.
-  std::unique_ptr<PrefetchedBatches> prefetched(const Dataset& data, const EpochBatches& batches,
-                                                const Schedule& schedule) const;
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
   void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
                    EpochSummary& summary);
@@ -154,14 +129,9 @@ class Run {
   /// On the test set, unless that was done after this very step. False: there is none, or the run
   /// was stopped.
   bool evaluate();
-  /// Nothing: there is no test set, or the run was stopped.
-  std::optional<Evaluation> evaluated();
   void note(const Evaluation& evaluation);
   /// The value of an evaluation changes what comes, where one is due.
   void learn_from(double value);
-  /// Nothing: the run was stopped.
-  std::optional<double> score_of_written(int64_t batch);
-  bool counts_top5() const;
   /// Begins to save, after the save before has ended.
   void save();
   void finish_saving();
@@ -172,7 +142,7 @@ class Run {
   uint64_t seed_;
   model::ParameterOptimizers optimizers_;
   runtime::Pipeline pipeline_;
-  bool counts_correct_;             ///< otherwise there is no accuracy
+  Evaluator evaluator_;
   std::filesystem::path saves_to_;  ///< the folder of checkpoints; empty: none
   int64_t mini_batches_per_epoch_;
   std::optional<PlateauSpec> plateau_;
@@ -392,35 +362,14 @@ void Run::run_rest_of_epoch(const std::vector<int64_t>& order, EpochSummary& sum
   }
 }
 
-std::unique_ptr<PrefetchedBatches> Run::prefetched(const Dataset& data, const EpochBatches& batches,
-                                                   const Schedule& schedule) const {
-  // A GPU's worker would be late with its launches while it gathers samples.
-  const runtime::Site& site = pipeline_.world().site();
-  const std::vector<at::Device>& devices = site.device_of_worker;
-  const bool has_gpu = std::any_of(devices.begin(), devices.end(),
-                                   [](const at::Device& device) { return device.is_cuda(); });
-  if ((!data.is_slow() && !has_gpu) || options_.data_threads == 0) return nullptr;
-  PrefetchOptions ahead{.order = {},
-                        .threads = options_.data_threads,
-                        .ahead = std::max(kLeastAhead, int64_t{2} * options_.data_threads),
-                        .for_transfer = has_gpu};
-  for (const WorkerId worker : site.own_workers()) {
-    for (const schedule::Action& action : schedule.workers[worker.index()]) {
-      if (action.op == schedule::Op::Forward && action.stage == StageId{0})
-        ahead.order.push_back(action.micro_batch);
-    }
-  }
-  if (ahead.order.empty()) return nullptr;
-  return std::make_unique<PrefetchedBatches>(batches, std::move(ahead));
-}
-
 void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
                       EpochSummary& summary) {
   const int64_t first = next_mini_batch_ * options_.mini_batch_size;
   const int64_t samples = std::min(count * options_.mini_batch_size, data_.train->size() - first);
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
   const Schedule schedule = schedule_of(samples);
-  runtime::RunOptions run_options = run_options_of(schedule);
+  runtime::RunOptions run_options = run_options_for(schedule, options_);
+  run_options.fade_steps = fade_steps(rate_.schedule_steps);
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
   run_options.momentum = [this](int64_t step) {
     return step_momentum(options_, step, rate_.schedule_steps);
@@ -431,7 +380,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_),
                              options_.lengths);
-  const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.train, batches, schedule);
+  const std::unique_ptr<PrefetchedBatches> ahead =
+      made_ahead(*data_.train, batches, schedule, pipeline_, options_);
   SegmentProgress progress(
       options_,
       {.epoch = epoch_,
@@ -441,7 +391,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
            std::min(mini_batches_per_epoch_, next_mini_batch_ + total_steps_ - pipeline_.steps())},
       epoch_correct_, epoch_targets_);
   run_options.on_mini_batch = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
-    progress.add(stats, batches.mini_batch_targets(id), counts_correct_);
+    progress.add(stats, batches.mini_batch_targets(id), evaluator_.counts_correct());
     // A disk that is full is reported now, not after the next epoch.
     return std::isfinite(stats.loss_sum) && !(writer_ && writer_->has_failed());
   };
@@ -532,9 +482,14 @@ int64_t Run::account(const runtime::RunResult& run, bool measured, EpochSummary&
 bool Run::evaluate() {
   if (!result_.evaluations.empty() && result_.evaluations.back().step == pipeline_.steps())
     return true;
-  const std::optional<Evaluation> made = evaluated();
-  if (made) note(*made);
-  return made.has_value();
+  if (data_.test->size() == 0) return false;
+  std::optional<Evaluation> made = evaluator_.evaluate(seed_);
+  result_.interrupted = result_.interrupted || !made;
+  if (!made) return false;
+  made->samples = trained_samples_;
+  made->train_ns = trained_ns_;
+  note(*made);
+  return true;
 }
 
 void Run::learn_from(double value) {
@@ -558,79 +513,6 @@ void Run::note(const Evaluation& evaluation) {
   if (is_best) result_.best = result_.evaluations.size();
   result_.evaluations.push_back(evaluation);
   result_.reached_target = options_.target && reaches(metric, value, *options_.target);
-}
-
-std::optional<Evaluation> Run::evaluated() {
-  const int64_t size = data_.test->size();
-  if (size == 0) return std::nullopt;
-  const WithMeans means(pipeline_, options_);
-  const int64_t batch = ceil_div(options_.mini_batch_size,
-                                 std::min(options_.plan.micro_batches, options_.mini_batch_size));
-  const BatchCut cut(size, batch, 1);
-  const Schedule schedule =
-      evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
-  const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
-  runtime::RunOptions run_options = run_options_of(schedule);
-  run_options.max_timeline_events = 0;
-  const EpochBatches batches(*data_.test, order, 0, cut, seed_, options_.lengths);
-  const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.test, batches, schedule);
-  TopHits top5(kTopOutputs);
-  const bool has_top5 = counts_top5();
-  if (has_top5) {
-    const model::LossSpec spec = model::loss_for(model_, options_.loss);
-    run_options.loss = top5.beside(model::make_loss(spec), spec);
-  }
-  const runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
-  LossMean loss;
-  int64_t correct = 0;
-  int64_t samples = 0;
-  for (size_t t = 0; t < run.mini_batches.size(); ++t) {
-    const runtime::MiniBatchStats& stats = run.mini_batches[t];
-    loss.add(stats, batches.mini_batch_targets(MiniBatchId{static_cast<int64_t>(t)}));
-    correct += stats.correct;
-    samples += stats.samples;
-  }
-  if (samples < size) {  // stopped in the middle: no number is better than a partial one
-    result_.interrupted = true;
-    return std::nullopt;
-  }
-  Evaluation made{.step = pipeline_.steps(),
-                  .samples = trained_samples_,
-                  .train_ns = trained_ns_,
-                  .loss = loss.mean(),
-                  .accuracy = std::nullopt};
-  if (counts_correct_) made.accuracy = accuracy(correct, loss.targets);
-  if (has_top5) made.top5 = accuracy(top5.of_all(ranks()), loss.targets);
-  if (options_.metric && traits(*options_.metric).writes) {
-    made.written = score_of_written(batch);
-    result_.interrupted = !made.written;
-    if (result_.interrupted) return std::nullopt;
-  }
-  return made;
-}
-
-/// Of language models, which have a target for each place, only where it is asked for.
-bool Run::counts_top5() const {
-  const model::LossSpec spec = model::loss_for(model_, options_.loss);
-  if (!has_top5(model_, spec)) return false;
-  return options_.metric == Metric::Top5 || model::targets_for(model_, spec).shape.empty();
-}
-
-std::optional<double> Run::score_of_written(int64_t batch) {
-  const auto written = decode(
-      pipeline_, options_.plan, *data_.test,
-      {.end = data_.translation->end,
-       .most_tokens = data_.test->sample().targets.shape.front(),
-       .beam = options_.beam,
-       .length_penalty = options_.length_penalty,
-       .batch = batch,
-       .shortens = options_.lengths != Lengths::Whole,
-       .ranks = ranks(),
-       .run_options = [this](const Schedule& schedule) { return run_options_of(schedule); }});
-  if (!written) return std::nullopt;
-  std::vector<std::string> texts;
-  for (const Tokens& tokens : *written) texts.push_back(data_.translation->text(tokens));
-  return written_score(*options_.metric, texts, *data_.translation);
 }
 
 }  // namespace

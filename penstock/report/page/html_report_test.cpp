@@ -203,6 +203,7 @@ TEST(ReportPage, Of64WorkersAnd256MicroBatchesTwiceIsBelow5Megabytes) {
                   MiniBatchId{0},
                   StageId{static_cast<int32_t>(w)},
                   false,
+                  0,
                   WeightVersion{0}};
       }
     }

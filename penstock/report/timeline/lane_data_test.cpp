@@ -85,6 +85,7 @@ class Decoder {
                         MiniBatchId{mini_batch},
                         StageId{static_cast<int32_t>(peer)},
                         false,
+                        0,
                         WeightVersion{version[code]}};
       }
     }
