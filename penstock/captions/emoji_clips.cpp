@@ -45,6 +45,14 @@ void check_request(const EmojiRequest& request) {
   check_in("the side of a frame", request.size.side, kMinClipSide, 512);
   check_share("valid", request.shares.valid);
   check_share("test", request.shares.test);
+  const double others =
+      (request.shares.valid + request.shares.test) * static_cast<double>(request.clips);
+  if (static_cast<double>(request.clips) - others < 2) {
+    throw ConfigError(fmt::format(
+        "expected two clips or more to train on, found {} clips, of which {} % are for valid and "
+        "test: make more clips",
+        request.clips, 100 * (request.shares.valid + request.shares.test)));
+  }
 }
 
 /// Lower-case letters and spaces, up to three words: what a caption can be made of.

@@ -216,11 +216,19 @@ class Preparation {
     const train::TrainOptions& train = run_->train;
     const train::Dataset& data = *run_->data.train;
     if (train.lengths != train::Lengths::Whole) {
-      return lengths_for(run_->model, data,
-                         {.seed = train.seed,
-                          .shuffle = train.shuffle,
-                          .lengths = train.lengths,
-                          .mini_batch_size = std::max<int64_t>(train.mini_batch_size, 1)});
+      std::vector<profile::LengthGroup> found =
+          lengths_for(run_->model, data,
+                      {.seed = train.seed,
+                       .shuffle = train.shuffle,
+                       .lengths = train.lengths,
+                       .mini_batch_size = std::max<int64_t>(train.mini_batch_size, 1)});
+      if (found.empty()) {
+        listener_.tell(
+            fmt::format("note: all samples of {} have one length: --lengths changes "
+                        "nothing\n",
+                        data.name()));
+      }
+      return found;
     }
     constexpr double kMostlyPadding = 0.7;
     const double filled = train::filled_share(data);

@@ -22,7 +22,7 @@ constexpr std::array<LargeBatchRule, 6> kLargeBatchRules = {
      {"warmup", &LargeBatchRules::warmup, "it does so over the first 5 epochs"},
      {"statistics", &LargeBatchRules::statistics,
       "batch norm's are those of as many samples as in a base step"},
-     {"momentum", &LargeBatchRules::momentum, "the momentum follows the rate"},
+     {"momentum", &LargeBatchRules::momentum, "the momentum stays where the rate changes"},
      {"decay", &LargeBatchRules::decay, "norms and biases do not decay"},
      {"gamma", &LargeBatchRules::gamma, "the last norm of a residual block begins with 0"}}};
 

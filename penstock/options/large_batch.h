@@ -13,7 +13,7 @@ struct LargeBatchRules {
   bool scale = true;       ///< the learning rate grows with the samples (2.1)
   bool warmup = true;      ///< from the base rate over the first epochs (2.2)
   bool statistics = true;  ///< of batch norm: over as many samples as in a base step (2.3)
-  bool momentum = true;    ///< follows the learning rate (3, remark 2)
+  bool momentum = true;    ///< stays where the learning rate changes (3, remark 2)
   bool decay = true;       ///< spares norms and biases (5.1)
   bool gamma = true;       ///< of a block's last norm begins at 0 (5.1)
 

@@ -29,7 +29,12 @@ void validate(const std::vector<LengthGroup>& lengths) {
                                     lengths.front().input_shapes.size(),
                                     group.input_shapes.size()));
     }
-    for (const std::vector<int64_t>& shape : group.input_shapes) {
+    for (size_t i = 0; i < group.input_shapes.size(); ++i) {
+      const std::vector<int64_t>& shape = group.input_shapes[i];
+      if (shape.size() != lengths.front().input_shapes[i].size()) {
+        throw ConfigError(fmt::format("lengths: expected {} sizes of input {}, found {}",
+                                      lengths.front().input_shapes[i].size(), i, shape.size()));
+      }
       for (const int64_t size : shape) {
         if (size < 1)
           throw ConfigError(fmt::format("lengths: expected sizes of at least 1, found {}", size));

@@ -41,6 +41,7 @@ TEST(Lengths, SharesThatAreNoneAreRefused) {
   EXPECT_THROW(validate(std::vector<LengthGroup>{{0.5, {{3}}}, {0.5, {{3}, {4}}}}), ConfigError);
   EXPECT_THROW(validate(std::vector<LengthGroup>{{1.5, {{3}}}, {-0.5, {{3}}}}), ConfigError);
   EXPECT_THROW(validate(std::vector<LengthGroup>{{1, {{0}}}}), ConfigError);
+  EXPECT_THROW(validate(std::vector<LengthGroup>{{0.5, {{4}}}, {0.5, {{}}}}), ConfigError);
   EXPECT_NO_THROW(validate(kLengths));
 }
 

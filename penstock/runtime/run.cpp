@@ -14,7 +14,7 @@ namespace {
 
 std::vector<TensorLayout> layout_of(const Stages& stages, const Message& message,
                                     const BatchSource& source) {
-  const model::Model& model = stages.sized.of(source.input_shapes(message.micro_batch));
+  const auto model = stages.sized.of(source.input_shapes(message.micro_batch));
   // Gradients go back along the values that the sender has read.
   const StageModule& reader =
       *stages.modules[(message.backward ? message.from : message.to).index()];
@@ -24,7 +24,7 @@ std::vector<TensorLayout> layout_of(const Stages& stages, const Message& message
     TensorLayout tensor{.sizes = {source.samples(message.micro_batch)},
                         .type = reader.activations()};
     const model::Shape& shape =
-        model.output_shapes(value.layer).at(static_cast<size_t>(value.output));
+        model->output_shapes(value.layer).at(static_cast<size_t>(value.output));
     tensor.sizes.insert(tensor.sizes.end(), shape.begin(), shape.end());
     layout.insert(layout.end(), message.backward ? reader.parts_sent(i).size() : 1, tensor);
   }

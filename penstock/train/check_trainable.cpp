@@ -178,9 +178,15 @@ void validate(const TrainOptions& options) {
         "expected cycle_momentum=no, or another optimiser",
         options.learning_rate.schedule, to_string(options.optimizer.kind)));
   }
+  if (needs_momentum(options.learning_rate) && keeps_momentum(compensation)) {
+    throw ConfigError(fmt::format(
+        "the learning-rate schedule {} changes the momentum, which compensation {} relies on: "
+        "expected cycle_momentum=no, or another compensation",
+        options.learning_rate.schedule, to_string(compensation)));
+  }
   check_mean(options.mean);
-  const bool moves = compensation == plan::Compensation::Predict ||
-                     compensation == plan::Compensation::Correct;
+  const bool moves =
+      compensation == plan::Compensation::Predict || compensation == plan::Compensation::Correct;
   if (moves && optimizer_of(options).averages) {
     throw ConfigError(fmt::format(
         "compensation {} moves weights by the optimiser's state, which has a mean of the weights, "

@@ -77,8 +77,7 @@ Session::Session(const model::Model& model, const TrainOptions& options)
       options_(checked(options)),
       sample_(samples_for(model, options.loss)),
       counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
-      optimizers_(model,
-                  compensated_optimizer(optimizer_of(options), options.plan.compensation)),
+      optimizers_(model, compensated_optimizer(optimizer_of(options), options.plan.compensation)),
       pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
                 optimizers_.general(), pipeline_options(model, options, optimizers_)) {}
 
@@ -149,7 +148,7 @@ void Session::check(const Dataset& data, int64_t batch_size) const {
   const std::shared_ptr<const Dataset> borrowed(std::shared_ptr<void>(), &data);
   std::vector<model::Shape> shapes;
   for (const model::InputSpec& input : data.sample().inputs) shapes.push_back(input.shape);
-  check_trainable(sized_.of(shapes), {borrowed, borrowed}, options);
+  check_trainable(*sized_.of(shapes), {borrowed, borrowed}, options);
 }
 
 SampleSpec Session::sample_of(const model::Tensors& inputs) const {
@@ -159,7 +158,7 @@ SampleSpec Session::sample_of(const model::Tensors& inputs) const {
     if (sizes.size() == shapes[i].size() + 1) shapes[i].assign(sizes.begin() + 1, sizes.end());
   }
   try {
-    return samples_for(sized_.of(shapes), options_.loss);
+    return samples_for(*sized_.of(shapes), options_.loss);
   } catch (const ConfigError&) {  // images whose channels are last, and what does not fit at all
     return sample_;
   }

@@ -108,7 +108,8 @@ class Session {
   bool counts_correct() const { return counts_correct_; }
   const SampleSpec& sample() const { return sample_; }
   /// sample() with the sizes of these inputs [samples, ...], where they are others and the model
-  /// takes them: longer or shorter sequences.
+  /// takes them: longer or shorter sequences. Throws ConfigError naming the layer, or the range, of
+  /// a model for any length that does not take these.
   SampleSpec sample_of(const model::Tensors& inputs) const;
 
  private:

@@ -46,7 +46,7 @@ inline double average_share(const WeightMean& mean, const WeightMeanState& state
 /// of all evaluations but the last n.
 inline void observe(const WeightMean& mean, Metric metric, double value, int64_t step,
                     WeightMeanState& state) {
-  if (!mean.swa_patience || state.began || std::isnan(value)) return;
+  if (!mean.swa_patience || state.began || !std::isfinite(value)) return;
   std::vector<double>& values = state.values;
   const auto most = static_cast<size_t>(*mean.swa_patience);
   if (values.size() > most && !reaches(metric, value, values.front())) state.began = step;

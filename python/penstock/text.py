@@ -200,20 +200,25 @@ def _write_side(encoder: _Encoder, path: PathLike, stem: Path, has_lines: bool) 
     return counts
 
 
-def _write_pair(encoder: _Encoder, files: Sequence[PathLike], stem: Path) -> dict[str, Any]:
-    is_scored = not stem.name.startswith("train")
+def _count_pairs(files: Sequence[PathLike]) -> int:
     pairs = [sum(1 for _ in _lines(path)) for path in files]
     if pairs[0] != pairs[1]:
         raise PenstockError(
             f"{os.fspath(files[0])} has {pairs[0]} lines, {os.fspath(files[1])} has {pairs[1]}: "
             "expected a translation on the line of the same number"
         )
+    return pairs[0]
+
+
+def _write_pair(encoder: _Encoder, files: Sequence[PathLike], stem: Path) -> dict[str, Any]:
+    is_scored = not stem.name.startswith("train")
+    pairs = _count_pairs(files)
     if is_scored:
         encoder.check_written(next(_chunks(files[1]), [])[:200])
     source = _write_side(encoder, files[0], Path(f"{stem}.source"), is_scored)
     target = _write_side(encoder, files[1], Path(f"{stem}.target"), is_scored)
     return {
-        "pairs": pairs[0],
+        "pairs": pairs,
         "tokens": source["tokens"] + target["tokens"],
         "source": source,
         "target": target,
@@ -231,15 +236,26 @@ def _recurring(train: PathLike, test: PathLike) -> float:
     return sum(line in known for line in lines) / len(lines) if lines else 0.0
 
 
-def _open_folder(folder: Path) -> None:
-    if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").exists():
-        raise PenstockError(f"{folder} holds other files (no manifest.json): name a new folder")
+def _is_token_folder(folder: Path) -> bool:
+    try:
+        return json.loads((folder / "manifest.json").read_text())["format"] == "penstock-tokens"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _open_folder(folder: Path, inputs: Sequence[Path]) -> None:
+    if folder.exists() and any(folder.iterdir()) and not _is_token_folder(folder):
+        raise PenstockError(f"{folder} holds other files than tokens: name a new folder")
+    for path in inputs:
+        if path.resolve().parent == folder.resolve():
+            raise PenstockError(f"{path} lies in the folder to be written: name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("manifest.json", _MODEL, "vocabulary.txt"):
         (folder / name).unlink(missing_ok=True)
     for part in _PARTS:
-        for old in folder.glob(f"{part}.*"):
-            old.unlink()
+        for name in ("bin", "txt", "source.bin", "source.idx", "source.txt", "target.bin",
+                     "target.idx", "target.txt"):  # fmt: skip
+            (folder / f"{part}.{name}").unlink(missing_ok=True)
 
 
 def token_folder(
@@ -279,7 +295,11 @@ def token_folder(
     pieces = _pieces(loaded, json.loads(content), size)
     encoder = _Encoder(loaded, numbers, pieces)
     folder = Path(output)
-    _open_folder(folder)
+    inputs = [Path(one) for given in files.values()
+              for one in (given if is_translation else (given,))]  # fmt: skip
+    for given in files.values() if is_translation else ():
+        _count_pairs(given)
+    _open_folder(folder, [Path(tokenizer), *inputs])
     parts: dict[str, Any] = {}
     for part, given in files.items():
         if is_translation:

@@ -52,6 +52,19 @@ class WithoutThePackage(Folder):
         with self.assertRaisesRegex(TypeError, "no argument 'start'"):
             text.token_folder("tokenizer.json", self.folder / "out", train=self.train, start="<s>")
 
+    def test_files_of_others_stay(self):
+        (self.folder / "manifest.json").write_text('{"name": "a web page"}')
+        with self.assertRaisesRegex(PenstockError, "holds other files than tokens"):
+            text._open_folder(self.folder, [])
+        (self.folder / "manifest.json").write_text('{"format": "penstock-tokens"}')
+        with self.assertRaisesRegex(PenstockError, "train.txt lies in the folder to be written"):
+            text._open_folder(self.folder, [self.train])
+        lines_of(self.folder / "train.notes", ["mine"])
+        lines_of(self.folder / "train.bin", ["tokens"])
+        text._open_folder(self.folder, [])
+        self.assertTrue((self.folder / "train.notes").exists())
+        self.assertFalse((self.folder / "train.bin").exists())
+
 
 @unittest.skipIf(tokenizers is None, "the package tokenizers is not installed")
 class Tokenizers(Folder):

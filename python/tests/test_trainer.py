@@ -726,7 +726,7 @@ class TrainerTest(unittest.TestCase):
         with self.assertRaisesRegex(penstock.PenstockError, "'ids'.* 3, found int64, 2; pad"):
             trainer.fit(batches)
         delayed = quick(TwoInputs(), (ids, scale), strategy="1f1b", weights="stash", batch_size=8)
-        with self.assertRaisesRegex(penstock.PenstockError, "'ids' are \\(2,\\) .* \\(3,\\)"):
+        with self.assertRaisesRegex(penstock.PenstockError, "'ids'.* 3, found int64, 2; pad"):
             delayed.fit(batches)
 
     @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "needs ml_dtypes")

@@ -51,6 +51,9 @@ at::Tensor made_up(const Model& model, const graph::ValueRef& value, int64_t bat
   const auto output = static_cast<size_t>(value.output);
   const KnownCode* const code = code_of_maker(model, value);
   at::Tensor values = code == nullptr ? at::Tensor() : code->empty_output(output, batch);
+  // It knows the sizes of the example alone.
+  if (values.defined() && values.sizes().slice(1) != at::IntArrayRef(shape_of(model, value)))
+    values = at::Tensor();
   if (!values.defined()) {
     const InputSpec spec{
         .name = {}, .shape = shape_of(model, value), .type = type_of(model, value)};

@@ -32,8 +32,8 @@ std::vector<model::Shape> Dataset::filled(const std::vector<int64_t>&) const {
   return shapes;
 }
 
-std::vector<model::Shape> Dataset::filled_with(const std::vector<int64_t>&, int64_t) const {
-  PENSTOCK_CHECK(false, "the samples of", name(), "are no pairs of sentences");
+std::vector<model::Shape> Dataset::filled_with(const std::vector<int64_t>& indices, int64_t) const {
+  return filled(indices);
 }
 
 model::Tensors Dataset::inputs_for_transfer(const std::vector<int64_t>& indices) const {

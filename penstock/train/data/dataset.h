@@ -34,8 +34,7 @@ class Dataset {
   /// and targets() have beyond them, along the first of these sizes, is padding. Default: all of
   /// them have sample()'s sizes.
   virtual std::vector<model::Shape> filled(const std::vector<int64_t>& indices) const;
-  /// Of pairs of sentences: filled() with targets of so many places. Throws InternalError where the
-  /// samples are others.
+  /// filled() where targets of pairs of sentences have so many places. Default: filled().
   virtual std::vector<model::Shape> filled_with(const std::vector<int64_t>& indices,
                                                 int64_t target_places) const;
   /// inputs() in memory from which GPUs copy without blocking. Default: a copy there.

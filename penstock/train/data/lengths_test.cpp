@@ -12,6 +12,8 @@
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/pair_dataset.h"
+#include "penstock/train/data/ragged_dataset.h"
+#include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/decode.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/test_training.h"
@@ -147,6 +149,31 @@ TEST(EpochBatches, MicroBatchesHaveTheLengthOfTheirMiniBatch) {
   }
   EXPECT_GT(lengths.size(), 1u);
   EXPECT_TRUE(whole.input_shapes(MicroBatchId{0}).empty());
+}
+
+TEST(RaggedDataset, PadsWhatComesFromSeveralBatches) {
+  SampleSpec sample = samples_for(translator(), {});
+  const auto batch = [&](int64_t count, int64_t source, int64_t target) {
+    SampleSpec own = sample;
+    own.inputs[0].shape = {source};
+    own.inputs[1].shape = {target};
+    own.targets.shape = {target};
+    return std::make_shared<TensorDataset>("batch", own,
+                                           model::Tensors{at::full({count, source}, 5, at::kLong),
+                                                          at::full({count, target}, 6, at::kLong)},
+                                           at::full({count, target}, 7, at::kLong));
+  };
+  const RaggedDataset data({batch(3, 4, 5), batch(2, 6, 3)}, sample, -100);
+  EXPECT_EQ(data.size(), 5);
+  EXPECT_EQ(data.filled({0, 2}), (std::vector<model::Shape>{{4}, {5}, {5}}));
+  EXPECT_EQ(data.filled({2, 3}), (std::vector<model::Shape>{{6}, {5}, {5}}));
+  const model::Tensors inputs = data.inputs({2, 4, 3});
+  EXPECT_EQ(inputs[0].sizes(), (std::vector<int64_t>{3, 6}));
+  EXPECT_TRUE(at::equal(inputs[0].sum(1), at::tensor({20, 30, 30}, at::kLong)));
+  EXPECT_TRUE(at::equal(inputs[1].sum(1), at::tensor({30, 18, 18}, at::kLong)));
+  const at::Tensor targets = data.targets({2, 4});
+  EXPECT_TRUE(at::equal(targets.eq(-100).sum(1), at::tensor({0, 2}, at::kLong)));
+  EXPECT_EQ(data.count_targets({0, 4}), 8);
 }
 
 TEST(LengthGroups, AreSharesOfTheEpochUpToItsLongest) {
