@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "penstock/train/training_schedule.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
 
@@ -40,7 +41,7 @@ void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions
         "order",
         *checkpoint.shuffle ? "with" : "without", options.shuffle ? "with it" : "without"));
   }
-  const std::string_view lengths = kLengths[static_cast<size_t>(options.lengths)];
+  const std::string lengths = lengths_name(options);
   if (checkpoint.lengths != lengths) {
     throw ConfigError(
         fmt::format("the checkpoint lies inside an epoch with lengths {}, this run has {}: resume "

@@ -1,6 +1,7 @@
 #include "penstock/train/serial_replay.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -323,11 +324,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
       std::min(data_.train->size(), saturating_mul(left, options_.mini_batch_size));
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
   const std::vector<int64_t> order =
-      training_order(*data_.train, {.seed = options_.seed,
-                                    .epoch = epoch,
-                                    .shuffle = options_.shuffle,
-                                    .lengths = options_.lengths,
-                                    .mini_batch_size = options_.mini_batch_size});
+      training_order(*data_.train, order_of_epoch(options_, options_.seed, epoch));
   const EpochBatches batches(*data_.train, order, 0, cut, derive_seed(options_.seed, epoch),
                              options_.lengths);
   const schedule::Schedule schedule =

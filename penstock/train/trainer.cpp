@@ -217,7 +217,7 @@ void Run::save() {
        .mini_batch_size = options_.mini_batch_size,
        .train_samples = data_.train->size(),
        .shuffle = options_.shuffle,
-       .lengths = std::string(kLengths[static_cast<size_t>(options_.lengths)]),
+       .lengths = lengths_name(options_),
        .optimizer = std::string(to_string(options_.optimizer.kind)),
        .plan_request = options_.plan_request,
        .settings = options_.settings,
@@ -302,11 +302,7 @@ void Run::finish_result() {
 
 void Run::run_epoch() {
   const std::vector<int64_t> order =
-      training_order(*data_.train, {.seed = seed_,
-                                    .epoch = epoch_,
-                                    .shuffle = options_.shuffle,
-                                    .lengths = options_.lengths,
-                                    .mini_batch_size = options_.mini_batch_size});
+      training_order(*data_.train, order_of_epoch(options_, seed_, epoch_));
   EpochSummary summary;
   summary.epoch = epoch_;
   const size_t steps_before = result_.losses.size();

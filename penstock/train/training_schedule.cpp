@@ -63,6 +63,23 @@ schedule::Schedule training_schedule(const plan::Plan& plan,
                links);
 }
 
+TrainingOrder order_of_epoch(const TrainOptions& options, uint64_t seed, int64_t epoch) {
+  const bool flushes = options.plan.weights == plan::WeightPolicy::Flush;
+  return {.seed = seed,
+          .epoch = epoch,
+          .shuffle = options.shuffle,
+          .lengths = options.lengths,
+          .mini_batch_size = options.mini_batch_size,
+          .run = flushes ? 1 : kLengthRun};
+}
+
+std::string lengths_name(const TrainOptions& options) {
+  std::string name(kLengths[static_cast<size_t>(options.lengths)]);
+  const bool has_runs =
+      options.lengths == Lengths::Bucketed && order_of_epoch(options, 0, 0).run > 1;
+  return has_runs ? name + " in runs" : name;
+}
+
 schedule::Schedule evaluation_schedule(const plan::Plan& plan,
                                        const std::vector<schedule::StageLink>& links,
                                        int64_t micro_batches) {

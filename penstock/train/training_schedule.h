@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "penstock/plan/plan.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/train/data/lengths.h"
+#include "penstock/train/train_options.h"
 
 namespace penstock::train {
 
@@ -20,6 +23,12 @@ schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples,
 schedule::Schedule training_schedule(const plan::Plan& plan,
                                      const std::vector<schedule::StageLink>& links, int64_t samples,
                                      int64_t mini_batch_size, bool global_norm = false);
+
+/// The order in which an epoch visits its samples: that of the options' lengths, in runs of like
+/// ones (kLengthRun) where the plan's pipeline does not flush.
+TrainingOrder order_of_epoch(const TrainOptions& options, uint64_t seed, int64_t epoch);
+/// Its lengths, as checkpoints keep them: "bucketed", "bucketed in runs".
+std::string lengths_name(const TrainOptions& options);
 
 /// Only forwards, on the same workers.
 schedule::Schedule evaluation_schedule(const plan::Plan& plan,

@@ -39,16 +39,19 @@ void sort_windows(const Dataset& data, std::span<int64_t> order, int64_t window)
   }
 }
 
-void shuffle_mini_batches(std::span<int64_t> order, const TrainingOrder& how) {
-  const auto size = static_cast<size_t>(how.mini_batch_size);
-  std::vector<size_t> places(order.size() / size);
-  std::iota(places.begin(), places.end(), size_t{0});
-  Rng(derive_seed(how.seed, hash_name("mini-batches"), how.epoch))
-      .shuffle(std::span<size_t>(places));
+/// Runs of mini-batches in random order; the last run may be shorter.
+void shuffle_runs(std::span<int64_t> order, const TrainingOrder& how) {
+  const auto size = static_cast<size_t>(how.mini_batch_size * std::max<int64_t>(how.run, 1));
+  std::vector<size_t> runs((order.size() + size - 1) / size);
+  std::iota(runs.begin(), runs.end(), size_t{0});
+  Rng(derive_seed(how.seed, hash_name("mini-batches"), how.epoch)).shuffle(std::span<size_t>(runs));
   const std::vector<int64_t> before(order.begin(), order.end());
-  for (size_t t = 0; t < places.size(); ++t)
-    std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(places[t] * size), size,
-                order.begin() + static_cast<std::ptrdiff_t>(t * size));
+  auto place = order.begin();
+  for (const size_t run : runs) {
+    const size_t begin = run * size;
+    place = std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(begin),
+                        std::min(size, before.size() - begin), place);
+  }
 }
 
 /// The mean of each first size, rounded up.
@@ -76,7 +79,7 @@ std::vector<int64_t> training_order(const Dataset& data, const TrainingOrder& ho
   const int64_t full = data.size() - data.size() % how.mini_batch_size;
   const std::span<int64_t> whole(order.data(), static_cast<size_t>(full));
   sort_windows(data, whole, saturating_mul(kWindow, how.mini_batch_size));
-  if (how.shuffle) shuffle_mini_batches(whole, how);
+  if (how.shuffle) shuffle_runs(whole, how);
   return order;
 }
 

@@ -22,12 +22,18 @@ struct TrainingOrder {
   bool shuffle = true;
   Lengths lengths = Lengths::Whole;
   int64_t mini_batch_size = 1;  ///< of Bucketed
+  /// Of Bucketed: mini-batches of neighbouring lengths that stay one behind the other. Where
+  /// several are under way in a pipeline, unlike ones wait for each other.
+  int64_t run = 1;
 };
 
+/// TrainingOrder::run of pipelines that do not flush.
+inline constexpr int64_t kLengthRun = 8;
+
 /// The samples of an epoch: epoch_order(), and under Bucketed, of each 100 mini-batches' samples
-/// those of like length together, their mini-batches in random order (shuffled runs) or ascending.
-/// Samples that do not fill a mini-batch stay at the end. Depends on the data and `order` only.
-/// O(samples log samples).
+/// those of like length together, runs of their mini-batches in random order (shuffled) or
+/// ascending. Samples that do not fill a mini-batch stay at the end. Depends on the data and
+/// `order` only. O(samples log samples).
 std::vector<int64_t> training_order(const Dataset& data, const TrainingOrder& order);
 
 /// The first `sizes` of each sample: [n, ...]. Undefined tensors stay so.

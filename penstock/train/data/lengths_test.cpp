@@ -101,6 +101,34 @@ TEST(TrainingOrder, HasEverySampleOnceAndLikeLengthsTogether) {
   EXPECT_GE(bucketed, filled);
 }
 
+/// By how many places neighbouring mini-batches differ, all together.
+double total_jump(const Dataset& data, const TrainingOrder& how) {
+  const std::vector<int64_t> order = training_order(data, how);
+  double jumps = 0;
+  int64_t before = -1;
+  for (int64_t begin = 0; begin < std::ssize(order); begin += how.mini_batch_size) {
+    const auto sizes =
+        data.filled({order.begin() + begin,
+                     order.begin() + std::min(begin + how.mini_batch_size, std::ssize(order))});
+    const int64_t places = sizes[0][0] + sizes[1][0];
+    if (before >= 0) jumps += std::abs(static_cast<double>(places - before));
+    before = places;
+  }
+  return jumps;
+}
+
+TEST(TrainingOrder, RunsKeepLikeLengthsBehindEachOther) {
+  const auto data = random_pairs(4003);
+  TrainingOrder how{.seed = 5, .lengths = Lengths::Bucketed, .mini_batch_size = 10};
+  const double alone = total_jump(*data, how);
+  how.run = kLengthRun;
+  EXPECT_LT(total_jump(*data, how), alone / 4);
+  std::vector<int64_t> order = training_order(*data, how);
+  EXPECT_EQ(std::set<int64_t>(order.begin(), order.end()).size(), 4003u);
+  how.epoch = 1;
+  EXPECT_NE(training_order(*data, how), order);
+}
+
 TEST(TrainingOrder, TheRestStaysAtTheEnd) {
   const auto data = random_pairs(25);
   const TrainingOrder how{.seed = 5, .lengths = Lengths::Bucketed, .mini_batch_size = 10};
