@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "penstock/model/known_code.h"
 #include "penstock/model/random_input.h"
@@ -52,11 +54,12 @@ at::Tensor made_up(const Model& model, const graph::ValueRef& value, int64_t bat
   const KnownCode* const code = code_of_maker(model, value);
   at::Tensor values = code == nullptr ? at::Tensor() : code->empty_output(output, batch);
   // It knows the sizes of the example alone.
-  if (values.defined() && values.sizes().slice(1) != at::IntArrayRef(shape_of(model, value)))
-    values = at::Tensor();
+  const Shape shape = shape_of(model, value);
+  const int64_t numbers_of_one =
+      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  if (values.defined() && values.numel() != batch * numbers_of_one) values = at::Tensor();
   if (!values.defined()) {
-    const InputSpec spec{
-        .name = {}, .shape = shape_of(model, value), .type = type_of(model, value)};
+    const InputSpec spec{.name = {}, .shape = shape, .type = type_of(model, value)};
     return random_input(spec, batch, generator);
   }
   const at::Tensor numbers =
