@@ -49,6 +49,20 @@ for beam in 1 3; do
   [ "$(bleu)" = "$expected" ] || fail "two ranks, beam $beam: $(cat err)"
 done
 
+# Sentences of like length together: the same over ranks, and the plan says which lengths it saw.
+bucketed=(--lengths bucketed --steps 120 --micro-batches 2)
+run 0 train "${model[@]}" "${learn[@]}" --strategy serial "${bucketed[@]}"
+expected=$(bleu)
+grep -q 'Lengths: micro-batches have sequences of 4 to 8 places' err || fail "no lengths: $(cat err)"
+run 0 launch --ranks 2 -- train "${model[@]}" "${learn[@]}" --workers 2 --strategy 1f1b-flush \
+  "${bucketed[@]}"
+[ "$(bleu)" = "$expected" ] || fail "two ranks, bucketed: $(cat err)"
+run 0 profile "${model[@]:0:10}" --lengths-of pairs --batch-size 16 --samples 2 -o lengths.json
+grep -q '"lengths"' lengths.json || fail "no lengths in the profile"
+run 0 train --model gpt --input 16 --width 16 --depth 1 --data synthetic --steps 1 --lengths batch
+grep -q 'have one length: --lengths changes nothing' err || fail "no note: $(cat err)"
+refused 'expected one of whole, batch, bucketed' train "${model[@]}" --lengths sorted --steps 1
+
 # What cannot be judged so is refused.
 refused 'the metric bleu needs sentences to write' train --model gpt --input 16 --width 16 \
   --depth 1 --data synthetic --metric bleu --steps 1
