@@ -53,7 +53,7 @@ done
 bucketed=(--lengths bucketed --steps 120 --micro-batches 2)
 run 0 train "${model[@]}" "${learn[@]}" --strategy serial "${bucketed[@]}"
 expected=$(bleu)
-grep -q 'Lengths: micro-batches have sequences of 4 to 8 places' err || fail "no lengths: $(cat err)"
+grep -q 'Lengths: micro-batches have sequences of 4 to 8 places' err || fail "lengths: $(cat err)"
 run 0 launch --ranks 2 -- train "${model[@]}" "${learn[@]}" --workers 2 --strategy 1f1b-flush \
   "${bucketed[@]}"
 [ "$(bleu)" = "$expected" ] || fail "two ranks, bucketed: $(cat err)"
