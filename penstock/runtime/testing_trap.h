@@ -1,6 +1,8 @@
 // A layer that fails, for the tests of failures.
 #pragma once
 
+#include <ATen/TensorOperators.h>
+
 #include <atomic>
 #include <chrono>
 #include <stdexcept>

@@ -1,6 +1,7 @@
 // Beginnings of sentences, and which of them are followed. Internal to decode.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
