@@ -64,6 +64,25 @@ Row of_plan(std::string_view keyword, Row row) {
   return without("--plan", with(keyword, Changes::Plan, std::move(row)));
 }
 
+Row compensate_row() {
+  Row one = with("compensate", Changes::Both,
+                 row<R>(
+                     "--compensate",
+                     [](R& r) -> Slot {
+                       return named_or_none(
+                           r.plan.compensation, plan::parse_compensation,
+                           [](plan::Compensation compensation) { return to_string(compensation); });
+                     },
+                     kCompensateHelp + " (default: the plan's, or none)"));
+  one.idle = [](const RunFacts& facts) -> std::string {
+    const bool is_delayed = facts.plan.weights != plan::WeightPolicy::Flush;
+    const bool asks = facts.request.plan.compensation.value_or(plan::Compensation::None) !=
+                      plan::Compensation::None;
+    return is_delayed || !asks ? "" : "the plan's weights are flush, which delays no gradient";
+  };
+  return one;
+}
+
 std::vector<Row> split_rows() {
   return in<R>(
       Section::Plan, kCommandAlone,
@@ -84,15 +103,7 @@ std::vector<Row> split_rows() {
                        "--profile", "Plan from this profile instead of measuring")),
        of_plan("", chunks_row<R>("chosen")), of_plan("", slack_row<R>("chosen")),
        of_plan("", keep_row<R>("2p-1 and 2p")), with("weights", Changes::Both, weights_row<R>()),
-       with("compensate", Changes::Both,
-            row<R>(
-                "--compensate",
-                [](R& r) -> Slot {
-                  return named_or_none(
-                      r.plan.compensation, plan::parse_compensation,
-                      [](plan::Compensation compensation) { return to_string(compensation); });
-                },
-                kCompensateHelp + " (default: the plan's, or none)"))});
+       compensate_row()});
 }
 
 std::vector<Row> sync_rows() {
