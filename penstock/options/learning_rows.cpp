@@ -162,7 +162,7 @@ std::vector<Row> rows() {
         .slot = [](R& r) -> Slot { return large_batch(r.large_batch); },
         .help = fmt::format(
             "Rules of Goyal et al. (2017) for steps of more samples than --base-batch-size: all "
-            "(without a name), or names and -names, such as all,-gamma. {}",
+            "(without a name), or names and -names, such as all,-gamma; {}",
             large_batch_help())},
        {.name = "--base-batch-size",
         .keyword = "base_batch_size",

@@ -243,9 +243,10 @@ RowOf<R> weights_row() {
 }
 
 inline const std::string kCompensateHelp =
-    "What makes up for delayed weights: none, predict (weights ahead by the optimiser's next step "
-    "times the delay), rate (learning rate divided by the delay, at first), correct (latest: "
-    "backward passes on weights moved back), nesterov (Nesterov's look-ahead)";
+    "What makes up for delayed weights: none, predict, rate, correct or nesterov. predict moves "
+    "weights ahead by the optimiser's next step times the delay. rate divides the learning rate by "
+    "the delay at first. correct moves the weights of backward passes back, under latest. nesterov "
+    "looks ahead as Nesterov's momentum does";
 
 inline constexpr std::string_view kSyncPrecisionHelp =
     "Numbers in which gradients travel between replicas: float32, bfloat16, float16";
