@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/text/clean.h"
 #include "penstock/text/corpus.h"
 
 namespace penstock::captions {
@@ -30,5 +31,8 @@ struct CaptionSource {
   /// known.
   double pairs_recur = -1;
 };
+
+/// Throws ConfigError for a share of valid or test that is not from 0 to 0.5.
+void check_shares(const text::SplitShares& shares);
 
 }  // namespace penstock::captions

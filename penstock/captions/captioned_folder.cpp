@@ -228,12 +228,7 @@ void append_video(const path& file, int64_t frames, int side, std::string& bytes
 }
 
 void check_folder_request(const FolderRequest& request) {
-  for (const auto& [part, share] :
-       {std::pair{"valid", request.shares.valid}, {"test", request.shares.test}}) {
-    if (!(share >= 0 && share <= 0.5))
-      throw ConfigError(
-          fmt::format("the share of {} must be from 0 to 0.5, found {}", part, share));
-  }
+  check_shares(request.shares);
   if (request.frames < 1 || request.frames > 1000 || request.side < 8 || request.side > 512)
     throw ConfigError(
         fmt::format("expected 1 to 1000 frames and a side of 8 to 512, found {} and {}",

@@ -33,18 +33,12 @@ void check_in(const char* what, int64_t value, int64_t least, int64_t most) {
     throw ConfigError(fmt::format("{} must be from {} to {}, found {}", what, least, most, value));
 }
 
-void check_share(const char* part, double share) {
-  if (!(share >= 0 && share <= 0.5))
-    throw ConfigError(fmt::format("the share of {} must be from 0 to 0.5, found {}", part, share));
-}
-
 void check_request(const EmojiRequest& request) {
   check_in("the number of clips", request.clips, 3, 1'000'000);
   check_in("the number of pictures", request.pictures, 4, 1000);
   check_in("the number of frames", request.size.frames, 2, 1000);
   check_in("the side of a frame", request.size.side, kMinClipSide, 512);
-  check_share("valid", request.shares.valid);
-  check_share("test", request.shares.test);
+  check_shares(request.shares);
   const double others =
       (request.shares.valid + request.shares.test) * static_cast<double>(request.clips);
   if (static_cast<double>(request.clips) - others < 2) {

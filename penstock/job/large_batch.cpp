@@ -18,13 +18,6 @@ namespace {
 constexpr int64_t kWarmupEpochs = 5;
 const std::string kLeftOut = "left out, as asked";
 
-bool has_batch_norm(const model::Model& model) {
-  const auto& layers = model.graph().layers();
-  return std::any_of(layers.begin(), layers.end(), [](const graph::LayerNode& layer) {
-    return layer.kind.find("batch_norm") != std::string::npos;
-  });
-}
-
 /// The parts of one call of set_large_batch().
 class LargeBatch {
  public:
@@ -83,7 +76,9 @@ class LargeBatch {
     int64_t& steps = request_.rates.scale_steps;
     std::string epochs;
     if (steps == 0 && samples_ == 0)
-      throw ConfigError("a large batch's warm-up needs its number of steps (scale_steps)");
+      throw ConfigError(
+          "large_batch: the warm-up needs scale_steps, such as the steps of 5 epochs; "
+          "'all,-warmup' goes without");
     if (steps == 0) {
       steps = saturating_mul(kWarmupEpochs, train::mini_batches_per_epoch(
                                                 samples_, options::train_options_of(request_)));
@@ -94,7 +89,8 @@ class LargeBatch {
   }
 
   Said statistics() {
-    if (!has_batch_norm(model_)) return {false, "nothing to do: the model has no batch norm"};
+    if (!model::has_batch_norm(model_.graph()))
+      return {false, "nothing to do: the model has no batch norm"};
     std::optional<int64_t>& parts = request_.plan.micro_batches;
     if (parts || !request_.plan.file.empty()) {
       return {false, parts ? fmt::format("those of each of {} micro-batches, as asked", *parts)

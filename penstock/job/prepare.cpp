@@ -24,6 +24,7 @@
 #include "penstock/train/data/lengths.h"
 #include "penstock/train/data/some_target.h"
 #include "penstock/train/refused_batch.h"
+#include "penstock/train/training_schedule.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -217,11 +218,7 @@ class Preparation {
     const train::Dataset& data = *run_->data.train;
     if (train.lengths != train::Lengths::Whole) {
       std::vector<profile::LengthGroup> found =
-          lengths_for(run_->model, data,
-                      {.seed = train.seed,
-                       .shuffle = train.shuffle,
-                       .lengths = train.lengths,
-                       .mini_batch_size = std::max<int64_t>(train.mini_batch_size, 1)});
+          lengths_for(run_->model, data, train::order_of_epoch(train, train.seed, 0));
       if (found.empty()) {
         listener_.tell(
             fmt::format("note: all samples of {} have one length: --lengths changes "

@@ -8,6 +8,7 @@
 #include "penstock/imported/import_model.h"
 #include "penstock/job/saved_options.h"
 #include "penstock/model/mixing.h"
+#include "penstock/model/residual_norms.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/util/error.h"
@@ -110,12 +111,7 @@ std::string model_warning(const options::TrainRequest& request, const model::Mod
 }
 
 std::string mean_warning(const train::TrainOptions& train, const model::Model& model) {
-  const auto& layers = model.graph().layers();
-  const bool has_statistics =
-      std::any_of(layers.begin(), layers.end(), [](const graph::LayerNode& layer) {
-        return layer.kind.find("batch_norm") != std::string::npos;
-      });
-  if (!train.mean.is_used() || !has_statistics) return {};
+  if (!train.mean.is_used() || !model::has_batch_norm(model.graph())) return {};
   return "note: batch norm's running statistics stay those of the weights that are trained; for "
          "those of their mean, torch.optim.swa_utils.update_bn makes them of average.pt\n";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 namespace penstock::model {
 namespace {
@@ -35,6 +36,13 @@ std::vector<LayerId> last_norms(const graph::ModelGraph& graph) {
   }
   std::sort(norms.begin(), norms.end());
   return norms;
+}
+
+bool has_batch_norm(const graph::ModelGraph& graph) {
+  return std::any_of(graph.layers().begin(), graph.layers().end(),
+                     [](const graph::LayerNode& layer) {
+                       return layer.kind.find("batch_norm") != std::string::npos;
+                     });
 }
 
 }  // namespace penstock::model

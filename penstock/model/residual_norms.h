@@ -15,4 +15,7 @@ namespace penstock::model {
 /// not that of a projection beside it. Branches of equal length: none.
 std::vector<LayerId> last_norms(const graph::ModelGraph& graph);
 
+/// Whether a layer is a batch norm, built in or of a program.
+bool has_batch_norm(const graph::ModelGraph& graph);
+
 }  // namespace penstock::model

@@ -69,7 +69,7 @@ TrainingOrder order_of_epoch(const TrainOptions& options, uint64_t seed, int64_t
           .epoch = epoch,
           .shuffle = options.shuffle,
           .lengths = options.lengths,
-          .mini_batch_size = options.mini_batch_size,
+          .mini_batch_size = std::max<int64_t>(options.mini_batch_size, 1),
           .run = flushes ? 1 : kLengthRun};
 }
 

@@ -3,43 +3,13 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
-#include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::train {
-
-namespace {
-
-using Words = std::vector<std::vector<int64_t>>;
-
-/// [rows, places]: the rows' words, with `pad` behind them.
-at::Tensor word_rows(const Words& rows, int64_t places, int64_t pad) {
-  at::Tensor result = at::full({std::ssize(rows), places}, pad, at::kLong);
-  int64_t* place = result.data_ptr<int64_t>();
-  for (const std::vector<int64_t>& row : rows) {
-    std::copy_n(row.begin(), std::min<int64_t>(std::ssize(row), places), place);
-    place += places;
-  }
-  return result;
-}
-
-/// Captions' words must be rows of the model's table.
-void check_words(const Sentences& captions, const SpecialTokens& special, int64_t rows) {
-  int64_t highest = std::max({special.pad, special.begin, special.end});
-  captions.tokens.each_block([&](int64_t, const at::Tensor& block) {
-    if (block.numel() > 0) highest = std::max(highest, block.max().item<int64_t>());
-  });
-  if (rows > 0 && highest >= rows)
-    throw ConfigError(fmt::format("the word {} does not exist: the model knows those from 0 to {}",
-                                  highest, rows - 1));
-}
-
-}  // namespace
 
 CaptionDataset::CaptionDataset(std::string name, SampleSpec sample, CaptionedClips clips,
                                SpecialTokens special, int64_t ignore_index, bool one_of_each)
@@ -51,8 +21,9 @@ CaptionDataset::CaptionDataset(std::string name, SampleSpec sample, CaptionedCli
   check_inputs();
   check_clips();
   places_ = sample_.inputs[1].shape.front();
-  check_words(clips_.captions, special_, sample_.inputs[1].values);
-  if (sample_.targets.needed) check_words(clips_.captions, special_, sample_.targets.classes);
+  check_tokens(clips_.captions, special_, sample_.inputs[1].values, "word");
+  if (sample_.targets.needed)
+    check_tokens(clips_.captions, special_, sample_.targets.classes, "word");
   find_captions(one_of_each);
 }
 
@@ -104,21 +75,10 @@ void CaptionDataset::find_captions(bool one_of_each) {
                                   clips_.captions.size(), places_));
 }
 
-Words CaptionDataset::words_of(const std::vector<int64_t>& indices) const {
-  Words words;
-  for (const int64_t index : indices) {
-    PENSTOCK_CHECK(index >= 0 && index < size(), index, size());
-    const int64_t caption = captions_[static_cast<size_t>(index)];
-    const int64_t length = clips_.captions.length(caption);
-    words.emplace_back(static_cast<size_t>(length));
-    if (length == 0) continue;
-    const at::Tensor tokens =
-        clips_.captions.tokens.block(clips_.captions.offsets[static_cast<size_t>(caption)], length)
-            .to(at::kLong)
-            .contiguous();
-    std::copy_n(tokens.data_ptr<int64_t>(), length, words.back().begin());
-  }
-  return words;
+TokenRows CaptionDataset::words_of(const std::vector<int64_t>& indices) const {
+  std::vector<int64_t> numbers;
+  for (const int64_t index : indices) numbers.push_back(captions_.at(static_cast<size_t>(index)));
+  return rows_of(clips_.captions, numbers);
 }
 
 std::vector<int64_t> CaptionDataset::clips() const {
@@ -139,17 +99,14 @@ model::Tensors CaptionDataset::inputs_with_targets(
     clips.push_back(clips_.clip_of[static_cast<size_t>(captions_.at(static_cast<size_t>(index)))]);
   at::Tensor frames = clips_.frames.rows(at::tensor(clips)).to(sample_.inputs[0].type);
   if (clips_.scale != 1) frames = frames.mul(clips_.scale);
-  Words said = targets;
-  for (std::vector<int64_t>& words : said) words.insert(words.begin(), special_.begin);
-  const at::Tensor words = word_rows(said, places_, special_.pad);
+  const at::Tensor words =
+      padded(targets, {.before = special_.begin, .pad = special_.pad}, places_);
   return {frames.contiguous(), words.to(sample_.inputs[1].type).contiguous()};
 }
 
 at::Tensor CaptionDataset::targets(const std::vector<int64_t>& indices) const {
   if (!sample_.targets.needed) return {};
-  Words next = words_of(indices);
-  for (std::vector<int64_t>& words : next) words.push_back(special_.end);
-  return word_rows(next, places_, ignore_index_);
+  return padded(words_of(indices), {.behind = special_.end, .pad = ignore_index_}, places_);
 }
 
 int64_t CaptionDataset::count_targets(const std::vector<int64_t>& indices) const {

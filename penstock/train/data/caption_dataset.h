@@ -10,7 +10,7 @@
 
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/data/left_out.h"
-#include "penstock/train/data/pair_dataset.h"
+#include "penstock/train/data/sentences.h"
 #include "penstock/train/data/stored_array.h"
 
 namespace penstock::train {
@@ -50,7 +50,7 @@ class CaptionDataset final : public Dataset {
   void check_inputs() const;
   void check_clips() const;
   void find_captions(bool one_of_each);
-  std::vector<std::vector<int64_t>> words_of(const std::vector<int64_t>& indices) const;
+  TokenRows words_of(const std::vector<int64_t>& indices) const;
 
   std::string name_;
   SampleSpec sample_;

@@ -26,10 +26,7 @@ std::string LeftOut::text() const {
 }
 
 std::vector<model::Shape> Dataset::filled(const std::vector<int64_t>&) const {
-  std::vector<model::Shape> shapes;
-  for (const model::InputSpec& input : sample().inputs) shapes.push_back(input.shape);
-  shapes.push_back(sample().targets.shape);
-  return shapes;
+  return sizes_of(sample());
 }
 
 std::vector<model::Shape> Dataset::filled_with(const std::vector<int64_t>& indices, int64_t) const {

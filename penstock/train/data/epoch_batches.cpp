@@ -82,7 +82,7 @@ model::Tensors EpochBatches::inputs(MicroBatchId b) const {
 }
 
 model::Tensors EpochBatches::inputs_for_transfer(MicroBatchId b) const {
-  if (lengths_ != Lengths::Whole && sizes_of(b) != data_.Dataset::filled({}))
+  if (lengths_ != Lengths::Whole && sizes_of(b) != train::sizes_of(data_.sample()))
     return model::staged_for_transfer(inputs(b));
   return data_.inputs_for_transfer(indices(cut_.range(b)));
 }

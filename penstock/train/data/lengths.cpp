@@ -97,7 +97,7 @@ std::vector<profile::LengthGroup> length_groups(const Dataset& data, const Train
     const int64_t end = std::min(begin + how.mini_batch_size, std::ssize(order));
     all.push_back(data.filled({order.begin() + begin, order.begin() + end}));
   }
-  const auto is_whole = [&](const auto& sizes) { return sizes == data.Dataset::filled({}); };
+  const auto is_whole = [&](const auto& sizes) { return sizes == sizes_of(data.sample()); };
   if (all.empty() || std::ranges::all_of(all, is_whole)) return {};
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return places_of(a) < places_of(b); });
@@ -125,16 +125,19 @@ std::vector<profile::LengthGroup> length_groups(const Dataset& data, const Train
 }
 
 double filled_share(const Dataset& data) {
-  const int64_t whole = places_of(data.Dataset::filled({})) * data.size();
+  constexpr int64_t kLooks = 1000;
+  const int64_t whole = places_of(sizes_of(data.sample()));
   if (whole == 0) return 1;
   int64_t filled = 0;
-  for (int64_t i = 0; i < data.size(); ++i) filled += places_of(data.filled({i}));
-  return static_cast<double>(filled) / static_cast<double>(whole);
+  int64_t looks = 0;
+  for (int64_t i = 0; i < data.size(); i += std::max<int64_t>(1, data.size() / kLooks), ++looks)
+    filled += places_of(data.filled({i}));
+  return looks == 0 ? 1 : static_cast<double>(filled) / static_cast<double>(whole * looks);
 }
 
 std::string why_not_shorter(const model::Model& model, const Dataset& data) {
   constexpr int64_t kLooks = 64;
-  std::set<std::vector<model::Shape>> seen = {without_targets(data.Dataset::filled({}))};
+  std::set<std::vector<model::Shape>> seen = {without_targets(sizes_of(data.sample()))};
   const int64_t step = std::max<int64_t>(1, data.size() / kLooks);
   for (int64_t i = 0; i < data.size(); i += step) {
     std::vector<model::Shape> sizes = without_targets(data.filled({i}));

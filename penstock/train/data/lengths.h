@@ -45,8 +45,8 @@ at::Tensor cut_to(const at::Tensor& tensor, const model::Shape& sizes);
 std::vector<profile::LengthGroup> length_groups(const Dataset& data, const TrainingOrder& order,
                                                 int64_t groups);
 
-/// The share of places of the inputs that hold no padding, in an epoch whose samples are padded to
-/// sample(). 1 where nothing is padded.
+/// About the share of places of the inputs that hold no padding where samples are padded to
+/// sample(), from a thousand of them. 1 where nothing is padded.
 double filled_share(const Dataset& data);
 
 /// Why the model does not take the sizes of some samples: names the layer; empty: it takes those of

@@ -15,34 +15,10 @@ namespace penstock::train {
 
 namespace {
 
-constexpr int64_t kNoToken = -1;
-
-/// What a row has beside its sentence.
-struct Ends {
-  int64_t before = kNoToken;
-  int64_t behind = kNoToken;
-  int64_t pad = 0;
-};
-
 /// Few different lengths: libraries prepare themselves for each.
 int64_t in_fours(int64_t places, int64_t most) {
   constexpr int64_t kPlaces = 4;
   return std::min(ceil_div(places, kPlaces) * kPlaces, most);
-}
-
-/// [rows, length].
-at::Tensor padded(const std::vector<std::vector<int64_t>>& rows, int64_t length, const Ends& ends) {
-  at::Tensor result = at::full({static_cast<int64_t>(rows.size()), length}, ends.pad, at::kLong);
-  int64_t* place = result.data_ptr<int64_t>();
-  for (const std::vector<int64_t>& row : rows) {
-    std::vector<int64_t> whole;
-    if (ends.before != kNoToken) whole.push_back(ends.before);
-    whole.insert(whole.end(), row.begin(), row.end());
-    if (ends.behind != kNoToken) whole.push_back(ends.behind);
-    std::copy_n(whole.begin(), std::min<int64_t>(std::ssize(whole), length), place);
-    place += length;
-  }
-  return result;
 }
 
 }  // namespace
@@ -63,10 +39,10 @@ PairDataset::PairDataset(std::string name, SampleSpec sample, Sentences source, 
   }
   find_roles();
   for (size_t i = 0; i < roles_.size(); ++i) {
-    if (roles_[i] == Role::Source) check_tokens(source_, sample_.inputs[i].values);
-    if (roles_[i] == Role::Target) check_tokens(target_, sample_.inputs[i].values);
+    if (roles_[i] == Role::Source) check_tokens(source_, special_, sample_.inputs[i].values);
+    if (roles_[i] == Role::Target) check_tokens(target_, special_, sample_.inputs[i].values);
   }
-  if (sample_.targets.needed) check_tokens(target_, sample_.targets.classes);
+  if (sample_.targets.needed) check_tokens(target_, special_, sample_.targets.classes);
   find_fitting();
 }
 
@@ -113,20 +89,6 @@ void PairDataset::find_roles() {
   }
 }
 
-void PairDataset::check_tokens(const Sentences& sentences, int64_t rows) const {
-  int64_t lowest = 0;
-  int64_t highest = std::max(special_.pad, std::max(special_.begin, special_.end));
-  sentences.tokens.each_block([&](int64_t, const at::Tensor& block) {
-    if (block.numel() == 0) return;
-    lowest = std::min(lowest, block.min().item<int64_t>());
-    highest = std::max(highest, block.max().item<int64_t>());
-  });
-  if (rows > 0 && (lowest < 0 || highest >= rows)) {
-    throw ConfigError(fmt::format("the token {} does not exist: the model knows those from 0 to {}",
-                                  lowest < 0 ? lowest : highest, rows - 1));
-  }
-}
-
 void PairDataset::find_fitting() {
   for (int64_t i = 0; i < source_.size(); ++i) {
     // Each has one more token: the end, or the beginning.
@@ -149,30 +111,19 @@ void PairDataset::find_fitting() {
 
 PairDataset::Rows PairDataset::sentences_of(const Sentences& sentences,
                                             const std::vector<int64_t>& indices) const {
-  Rows rows;
-  for (const int64_t index : indices) {
-    PENSTOCK_CHECK(index >= 0 && index < size(), index, size());
-    const int64_t sentence = fitting_[static_cast<size_t>(index)];
-    const int64_t length = sentences.length(sentence);
-    rows.emplace_back(static_cast<size_t>(length));
-    if (length == 0) continue;
-    const at::Tensor tokens =
-        sentences.tokens.block(sentences.offsets[static_cast<size_t>(sentence)], length)
-            .to(at::kLong)
-            .contiguous();
-    std::copy_n(tokens.data_ptr<int64_t>(), length, rows.back().begin());
-  }
-  return rows;
+  std::vector<int64_t> numbers;
+  for (const int64_t index : indices) numbers.push_back(fitting_.at(static_cast<size_t>(index)));
+  return rows_of(sentences, numbers);
 }
 
 at::Tensor PairDataset::values(Role role, const Rows& source, const Rows& target) const {
   switch (role) {
     case Role::Source:
-      return padded(source, source_length_, {.behind = special_.end, .pad = special_.pad});
+      return padded(source, {.behind = special_.end, .pad = special_.pad}, source_length_);
     case Role::Target:
-      return padded(target, target_length_, {.before = special_.begin, .pad = special_.pad});
+      return padded(target, {.before = special_.begin, .pad = special_.pad}, target_length_);
     case Role::Labels:
-      return padded(target, target_length_, {.behind = special_.end, .pad = ignore_index_});
+      return padded(target, {.behind = special_.end, .pad = ignore_index_}, target_length_);
     case Role::SourceMask:
       return values(Role::Source, source, target).ne(special_.pad);
     case Role::TargetMask:

@@ -10,27 +10,9 @@
 
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/data/left_out.h"
-#include "penstock/train/data/stored_array.h"
+#include "penstock/train/data/sentences.h"
 
 namespace penstock::train {
-
-/// Sentences one behind the other.
-struct Sentences {
-  StoredArray tokens;            ///< [all tokens], whole numbers
-  std::vector<int64_t> offsets;  ///< sentence i is [offsets[i], offsets[i + 1])
-
-  int64_t size() const { return static_cast<int64_t>(offsets.size()) - 1; }
-  int64_t length(int64_t i) const {
-    return offsets[static_cast<size_t>(i) + 1] - offsets[static_cast<size_t>(i)];
-  }
-};
-
-/// Tokens that are no words.
-struct SpecialTokens {
-  int64_t pad = 0;
-  int64_t begin = 2;  ///< of a sentence
-  int64_t end = 3;
-};
 
 class PairDataset final : public Dataset {
  public:
@@ -66,10 +48,8 @@ class PairDataset final : public Dataset {
   /// The longest of these samples, with its end.
   int64_t longest(const Sentences& sentences, const std::vector<int64_t>& indices) const;
   void find_roles();
-  void check_tokens(const Sentences& sentences, int64_t rows) const;
   void find_fitting();
-  /// One row of each input's values.
-  using Rows = std::vector<std::vector<int64_t>>;
+  using Rows = TokenRows;
   Rows sentences_of(const Sentences& sentences, const std::vector<int64_t>& indices) const;
   model::Tensors inputs_of(const Rows& source, const Rows& target) const;
   at::Tensor values(Role role, const Rows& source, const Rows& target) const;

@@ -45,6 +45,13 @@ SampleSpec samples_for(const model::Model& model, const model::LossSpec& loss) {
           .count_targets = model::target_count(model)};
 }
 
+std::vector<model::Shape> sizes_of(const SampleSpec& sample) {
+  std::vector<model::Shape> sizes;
+  for (const model::InputSpec& input : sample.inputs) sizes.push_back(input.shape);
+  sizes.push_back(sample.targets.shape);
+  return sizes;
+}
+
 bool is_labelled(const SampleSpec& sample) {
   return sample.inputs.size() == 1 && sample.inputs.front().type == at::kFloat &&
          sample.targets.needed && sample.targets.type == at::kLong && sample.targets.shape.empty();

@@ -25,6 +25,9 @@ SampleSpec labelled(model::Shape shape, int64_t classes);
 /// What the model and the loss take. Throws ConfigError as model::loss_for().
 SampleSpec samples_for(const model::Model& model, const model::LossSpec& loss);
 
+/// Of one sample of each input and, last, of the targets.
+std::vector<model::Shape> sizes_of(const SampleSpec& sample);
+
 /// Whether it is what image data sets hold: one float32 input, and a class.
 bool is_labelled(const SampleSpec& sample);
 /// "input_ids (int64, 64), mask (bool, 64); targets (int64, 64)".

@@ -13,6 +13,7 @@
 #include "penstock/train/data/caption_dataset.h"
 #include "penstock/train/data/data_formats.h"
 #include "penstock/train/data/npy.h"
+#include "penstock/train/data/pair_dataset.h"
 #include "penstock/train/data/token_files.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"

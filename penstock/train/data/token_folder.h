@@ -12,7 +12,7 @@
 
 #include "penstock/text/pieces.h"
 #include "penstock/train/data/dataset.h"
-#include "penstock/train/data/pair_dataset.h"
+#include "penstock/train/data/sentences.h"
 
 namespace penstock::train {
 
