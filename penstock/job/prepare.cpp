@@ -216,6 +216,7 @@ class Preparation {
   std::vector<profile::LengthGroup> lengths() const {
     const train::TrainOptions& train = run_->train;
     const train::Dataset& data = *run_->data.train;
+    if (train.carry_state) train::check_carries(run_->model);
     if (train.lengths != train::Lengths::Whole) {
       std::vector<profile::LengthGroup> found =
           lengths_for(run_->model, data, train::order_of_epoch(train, train.seed, 0));

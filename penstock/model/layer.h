@@ -58,6 +58,12 @@ struct ParameterSpec {
   at::ScalarType stored_as = at::kFloat;
 };
 
+/// What a layer remembers of each sample from one window of a text to the next.
+struct CarriedSpec {
+  std::string name;  ///< "hidden", "cell"
+  Shape shape;       ///< of one sample
+};
+
 /// The name of a parameter or buffer of `layer` in the state dict.
 std::string state_key(const std::string& layer, const ParameterSpec& spec);
 
@@ -69,6 +75,10 @@ struct ForwardContext {
   uint64_t seed = 0;
   /// Where weights and inputs are. Tensors that a layer makes of nothing belong there, too.
   at::Device device = at::kCPU;
+  /// Layer::carried(), [batch, ...] each, before the first place: undefined where a text begins.
+  /// The call replaces them by those behind the last place, without history and with memory of
+  /// their own. Empty: the samples begin with zeros, and nothing is kept.
+  MutableTensorSpan carried = {};
 };
 
 class Layer {
@@ -82,6 +92,10 @@ class Layer {
   /// Mutable state that is not trained, such as running statistics; it belongs to the worker.
   /// Default: none.
   virtual std::vector<ParameterSpec> buffers() const { return {}; }
+  /// What the layer can take over from the sample before, where samples are windows of one text
+  /// that follow each other (truncated backpropagation through time: Williams and Peng 1990;
+  /// gradients end where a window begins). Default: nothing.
+  virtual std::vector<CarriedSpec> carried() const { return {}; }
   /// Bytes that a worker holds for the layer beside its weights: buffers, and what the layer keeps
   /// that is never trained. Default: the buffers, of float32.
   virtual int64_t constant_bytes() const;

@@ -90,7 +90,7 @@ const std::vector<Architecture>& architectures() {
         10'000},
        detail::make_awd_lm,
        Takes::Tokens,
-       {.width = 1150, .depth = 3, .embedding = 400, .dropout = 0.4}},
+       {.width = 1150, .depth = 3, .embedding = 400, .dropout = 0.4, .untied = true}},
       {{"gnmt8",
         "GNMT for translation, 4 + 4 LSTMs and attention (width 1024, depth 4, dropout 0.2)",
         {50, 50},

@@ -58,6 +58,7 @@ struct DataRequest {
   std::optional<int64_t> threads;  ///< that make inputs ahead of their use; nothing: chosen
   bool shuffle = true;
   train::Lengths lengths = train::Lengths::Whole;  ///< of sequences
+  bool carry_state = false;                        ///< of LSTMs, from window to window of a text
   bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
   bool evaluate = true;
   std::optional<int64_t> eval_every;    ///< steps; nothing: after each epoch alone

@@ -158,7 +158,7 @@ std::vector<RowOf<R>> model_rows(bool is_required) {
                                             "partime: side of the convolutions' kernels", 1),
       row<&R::model, &ModelRequest::heads>("--heads", "gpt: heads of attention", 1),
       row<&R::model, &ModelRequest::untied>(
-          "--untied", "gpt: a head with weights of its own, not those of the embedding"),
+          "--untied", "gpt, awd_lm: a head with weights of its own, not those of the embedding"),
       row<&R::model, &ModelRequest::embedding>("--embedding",
                                                "awd_lm, s2vt: numbers that stand for a token", 1),
       row<&R::model, &ModelRequest::dropout>(

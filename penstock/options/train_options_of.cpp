@@ -34,6 +34,7 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.deadline = std::chrono::seconds(run.deadline_s);
   options.shuffle = request.data.shuffle;
   options.lengths = request.data.lengths;
+  options.carry_state = request.data.carry_state;
   options.drop_last = request.data.drop_last;
   options.evaluate = request.data.evaluate;
   options.eval_every = request.data.eval_every.value_or(0);

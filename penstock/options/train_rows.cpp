@@ -127,6 +127,13 @@ std::vector<Row> data_rows() {
         .help = "What sequences are padded to: whole (the model's inputs), batch (the longest of "
                 "their mini-batch) or bucketed (likewise, and sentences of like length share a "
                 "mini-batch)"},
+       {.name = "--carry-state",
+        .changes = Changes::Learning,
+        .slot = at<&R::data, &DataRequest::carry_state>,
+        .help =
+            "Take the samples as windows of one text and carry the states of LSTMs from each to "
+            "the next (truncated backpropagation through time); the text is read in as many "
+            "parts at once as a mini-batch has samples. Models: awd_lm"},
        {.name = "--drop-last",
         .keyword = "drop_last",
         .changes = Changes::Learning,

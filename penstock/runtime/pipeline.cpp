@@ -147,6 +147,21 @@ std::vector<schedule::StageLink> Pipeline::links() const {
 
 std::vector<LayerSnapshot> Pipeline::snapshot() const { return PipelineState(*stages_).snapshot(); }
 
+std::vector<model::Tensors> Pipeline::carried(int64_t places) const {
+  return PipelineState(*stages_).carried(places);
+}
+
+void Pipeline::forget_carried() {
+  for (const auto& own : stages_->replicas) {
+    for (const auto& replica : own) replica->carried.clear();
+  }
+}
+
+void Pipeline::load_carried(const std::vector<model::Tensors>& layers,
+                            const std::vector<int64_t>& samples) {
+  PipelineState(*stages_).load_carried(layers, samples);
+}
+
 void Pipeline::exchange_averages() { PipelineState(*stages_).exchange_averages(); }
 
 void Pipeline::average_buffers() { PipelineState(*stages_).average_buffers(); }

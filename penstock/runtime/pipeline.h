@@ -101,11 +101,21 @@ class Pipeline {
   /// shared out.
   void exchange_averages();
 
+  /// Carried states (RunOptions::carried_places): texts begin anew with the next run.
+  void forget_carried();
+  /// Training goes on from these, as carried() gave them. `samples`: of each of a mini-batch's
+  /// micro-batches, whatever they were then. Layers that the rank does not hold are not looked at.
+  void load_carried(const std::vector<model::Tensors>& layers, const std::vector<int64_t>& samples);
+
   // Collective: every rank calls them.
 
   /// Every layer's state, in graph order, in the host's memory; buffers averaged over replicas.
   /// Refers to the pipeline's own tensors where it can: copy what has to outlast the next run.
   std::vector<LayerSnapshot> snapshot() const;
+  /// By layer, what it carries (Layer::carried()), over all `places` of a mini-batch: [samples,
+  /// ...] each, float32, in the host's memory. Nothing where the layer carries nothing or this rank
+  /// has not the first replica.
+  std::vector<model::Tensors> carried(int64_t places) const;
   /// Makes the buffers (running statistics) of all replicas equal to their average.
   void average_buffers();
 

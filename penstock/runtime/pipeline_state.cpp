@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "penstock/model/device/copies.h"
+#include "penstock/model/precision.h"
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/fabric/weight_shares.h"
@@ -187,6 +188,83 @@ std::vector<LayerSnapshot> PipelineState::snapshot() const {
     }
   }
   return layers;
+}
+
+std::map<int64_t, model::Tensors> PipelineState::carried_places(size_t stage) const {
+  const auto& own = stages_.replicas[stage];
+  const bool is_first = !own.empty() && own.front()->replica == 0;
+  std::map<int64_t, model::Tensors> places;
+  net::WireWriter out;
+  for (const auto& replica : own) {
+    for (const auto& [place, states] : replica->carried.by_place()) {
+      model::Tensors host = replica->device->to_host(states);
+      for (at::Tensor& state : host) state = model::as_float32(state);
+      if (is_first) {
+        places[place] = std::move(host);
+        continue;
+      }
+      out.put<int64_t>(place);
+      put_tensors(out, host);
+    }
+  }
+  if (!stages_.is_spread(stage)) return places;
+  Wait wait = wait_for(stages_.options.deadline);
+  for (const std::string& text : stages_.world->all_gather(out.take(), wait)) {
+    net::WireReader in(text);
+    while (is_first && !in.empty()) {
+      const auto place = in.get<int64_t>();
+      places[place] = get_tensors(in);
+    }
+  }
+  return places;
+}
+
+std::vector<model::Tensors> PipelineState::carried(int64_t places) const {
+  const at::NoGradGuard no_grad;
+  std::vector<model::Tensors> layers(stages_.stage_of_layer.size());
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    const StageModule& module = *stages_.modules[stage];
+    if (!module.carries()) continue;
+    const std::map<int64_t, model::Tensors> by_place = carried_places(stage);
+    if (static_cast<int64_t>(by_place.size()) != places) continue;  // elsewhere, or none yet
+    const std::vector<size_t>& offsets = module.carried_offsets();
+    for (size_t i = 0; i < module.layers().size(); ++i) {
+      for (size_t c = offsets[i]; c < offsets[i + 1]; ++c) {
+        model::Tensors parts;
+        for (const auto& [place, states] : by_place) parts.push_back(states[c]);
+        layers[module.layers()[i].index()].push_back(at::cat(parts));
+      }
+    }
+  }
+  return layers;
+}
+
+void PipelineState::load_carried(const std::vector<model::Tensors>& layers,
+                                 const std::vector<int64_t>& samples) {
+  const at::NoGradGuard no_grad;
+  for (const auto& own : stages_.replicas) {
+    for (const auto& replica : own) {
+      const StageModule& module = *replica->module;
+      replica->carried.clear();
+      if (!module.carries()) continue;
+      model::Tensors states;
+      for (const LayerId id : module.layers())
+        states.insert(states.end(), layers[id.index()].begin(), layers[id.index()].end());
+      PENSTOCK_CHECK(states.size() == module.carried_offsets().back(), states.size());
+      const auto scope = replica->device->compute().enter();
+      const auto replicas = static_cast<size_t>(stages_.counts[module.stage().index()]);
+      int64_t first = 0;
+      for (size_t place = 0; place < samples.size(); ++place) {
+        model::Tensors parts;
+        for (const at::Tensor& state : states)
+          parts.push_back(state.narrow(0, first, samples[place]).clone());
+        first += samples[place];
+        if (place % replicas != static_cast<size_t>(replica->replica)) continue;
+        replica->carried.keep(static_cast<int64_t>(place),
+                              replica->device->to_device(std::move(parts)));
+      }
+    }
+  }
 }
 
 std::map<LayerId, LayerSnapshot> PipelineState::copy_of_stage(StageId stage) const {

@@ -17,6 +17,8 @@ class PipelineState {
 
   /// Collective.
   std::vector<LayerSnapshot> snapshot() const;
+  std::vector<model::Tensors> carried(int64_t places) const;  ///< collective
+  void load_carried(const std::vector<model::Tensors>& layers, const std::vector<int64_t>& samples);
   void average_buffers();  ///< collective
   void exchange_averages();
   std::map<LayerId, LayerSnapshot> copy_of_stage(StageId stage) const;
@@ -31,6 +33,8 @@ class PipelineState {
   /// Buffers of the stage, averaged over its replicas; empty where this rank has none. Collective.
   model::Tensors mean_buffers(size_t stage) const;
   void load(size_t stage, const std::vector<LayerSnapshot>& layers);
+  /// What all replicas of a stage carry, by place; only on the rank of the first. Collective.
+  std::map<int64_t, model::Tensors> carried_places(size_t stage) const;
 
   Stages& stages_;
 };

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "penstock/model/layer.h"
+#include "penstock/runtime/carried_states.h"
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/stage_graphs.h"
 #include "penstock/runtime/stage_module.h"
@@ -22,6 +23,7 @@ struct Replica {
   WorkerDevice* device = nullptr;  ///< of its worker
   WeightStore weights;
   model::Tensors buffers;
+  CarriedStates carried;     ///< between training runs that carry states
   bool has_trained = false;  ///< since the replicas' buffers were last made equal
   /// The replicas of the stage share out the optimiser's state: `weights` has a share.
   bool shares_state = false;

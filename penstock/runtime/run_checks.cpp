@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "penstock/model/says_next_step.h"
 #include "penstock/plan/compensation.h"
@@ -113,6 +115,37 @@ void check_training(const Stages& stages, const ScheduleShape& shape, const RunO
   }
 }
 
+/// Each micro-batch meets the states of the one before it in its place: on its replica, and in
+/// time.
+void check_carried(const Stages& stages, const Schedule& schedule, int64_t places) {
+  if (places < 0)
+    throw ConfigError(fmt::format("carried places: expected 0 or more, found {}", places));
+  for (size_t s = 0; s < stages.size(); ++s) {
+    if (places == 0 || !stages.modules[s]->carries() || places % stages.counts[s] == 0) continue;
+    throw ConfigError(
+        fmt::format("stage {} has {} replicas, which take turns: to carry states, a mini-batch "
+                    "needs a multiple "
+                    "of them as micro-batches, found {}",
+                    s, stages.counts[s], places));
+  }
+  if (places == 0) return;
+  std::map<std::pair<StageId, int64_t>, MicroBatchId> last;
+  for (const auto& actions : schedule.workers) {
+    for (const schedule::Action& action : actions) {
+      if (action.op != schedule::Op::Forward) continue;
+      const auto [entry, is_new] =
+          last.try_emplace({action.stage, action.micro_batch.value % places}, action.micro_batch);
+      if (!is_new && action.micro_batch < entry->second) {
+        throw ConfigError(fmt::format(
+            "stage {} runs micro-batch {} after {}, whose samples go on with its texts: to carry "
+            "states, expected a schedule in the order of the text",
+            action.stage.value, action.micro_batch.value, entry->second.value));
+      }
+      entry->second = action.micro_batch;
+    }
+  }
+}
+
 }  // namespace
 
 void check_run(const Stages& stages, const std::vector<schedule::StageLink>& links,
@@ -121,6 +154,7 @@ void check_run(const Stages& stages, const std::vector<schedule::StageLink>& lin
   if (!schedule.lowered)
     throw ConfigError("the schedule has no messages and steps yet: lower() it first");
   check_messages(schedule, links);
+  check_carried(stages, schedule, options.carried_places);
   if (trains(schedule)) check_training(stages, schedule.shape, options);
 }
 

@@ -40,6 +40,11 @@ struct RunOptions {
   /// Without backwards: what is made of the model's output, instead of the pipeline's loss. Called
   /// from worker threads, several at a time where the last stage has replicas. Empty: the loss.
   model::Loss loss = {};
+  /// Micro-batches of a mini-batch, each of which goes on with the texts of the one in its place in
+  /// the mini-batch before (model::Layer::carried()): a multiple of the replicas of each stage that
+  /// carries states. Training goes on with those of the run before, up to
+  /// Pipeline::forget_carried(); an evaluation begins anew. 0: all samples begin with zeros.
+  int64_t carried_places = 0;
   /// Messages per channel before a send waits; at least verify::min_credits() of the schedule.
   int64_t credits = 4;
   /// Keep the timeline of at most this many actions per worker; 0: none.

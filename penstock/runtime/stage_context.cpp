@@ -11,10 +11,12 @@ const model::Tensors& StageContext::weights(const schedule::Action& action) cons
   return moved != nullptr ? moved->forward(action) : replica.weights.at(action.version);
 }
 
-model::ForwardContext StageContext::forward_context(const schedule::Action& action) const {
+model::ForwardContext StageContext::forward_context(const schedule::Action& action,
+                                                    model::MutableTensorSpan carried) const {
   return {.training = run.training,
           .seed = run.source().seed(action.micro_batch),
-          .device = device().compute().memory()};
+          .device = device().compute().memory(),
+          .carried = carried};
 }
 
 double StageContext::loss_scale_of(MicroBatchId micro_batch) const {

@@ -42,7 +42,14 @@ struct StageContext {
 
   /// What F or R reads.
   const model::Tensors& weights(const schedule::Action& action) const;
-  model::ForwardContext forward_context(const schedule::Action& action) const;
+  /// `carried`: of the stage's layers, which F replaces; empty: nothing is carried.
+  model::ForwardContext forward_context(const schedule::Action& action,
+                                        model::MutableTensorSpan carried = {}) const;
+  /// Whether the micro-batches go on with texts, and which place each has in its mini-batch.
+  bool carries() const { return run.options().carried_places > 0 && module().carries(); }
+  int64_t place_of(MicroBatchId micro_batch) const {
+    return micro_batch.value % run.options().carried_places;
+  }
   at::Tensor targets(MicroBatchId micro_batch) const {
     return device().staged(run.source().targets(micro_batch));
   }

@@ -37,6 +37,7 @@ StageModule::StageModule(const model::Model& model, const std::vector<StageId>& 
                  graph.layers().size());
   weight_offsets_.push_back(0);
   buffer_offsets_.push_back(0);
+  carried_offsets_.push_back(0);
   for (int l = 0; l < graph.num_layers(); ++l) {
     const size_t weights = model.layer(LayerId{l}).parameters().size();
     if (stage_of_layer[static_cast<size_t>(l)] == stage) {
@@ -47,6 +48,8 @@ StageModule::StageModule(const model::Model& model, const std::vector<StageId>& 
       model_weights_.push_back(num_model_weights_);
       weight_offsets_.push_back(weight_offsets_.back() + weights);
       buffer_offsets_.push_back(buffer_offsets_.back() + model.layer(LayerId{l}).buffers().size());
+      carried_offsets_.push_back(carried_offsets_.back() +
+                                 model.layer(LayerId{l}).carried().size());
     }
     num_model_weights_ += weights;
   }
@@ -248,6 +251,10 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
   const size_t b = buffer_offsets_[i];
   model::ForwardContext layer_context = context;
   layer_context.seed = derive_seed(context.seed, hash_name(node.name));
+  if (!context.carried.empty()) {
+    const size_t c = carried_offsets_[i];
+    layer_context.carried = context.carried.subspan(c, carried_offsets_[i + 1] - c);
+  }
   try {
     Tensors results = model::forward_in(
         precisions_[i], model_->layer(layers_[i]), weights.subspan(w, weight_offsets_[i + 1] - w),

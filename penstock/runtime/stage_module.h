@@ -80,6 +80,9 @@ class StageModule {
   const std::vector<size_t>& weight_offsets() const { return weight_offsets_; }
   std::vector<model::Shape> weight_shapes() const;
   const std::vector<size_t>& buffer_offsets() const { return buffer_offsets_; }
+  /// The same for what layers carry from window to window (Layer::carried()).
+  const std::vector<size_t>& carried_offsets() const { return carried_offsets_; }
+  bool carries() const { return carried_offsets_.back() > 0; }
 
   /// The position of the first weight of layer `i` of layers() in the flat list of the whole
   /// model's weights, layer by layer; and the length of that list.
@@ -119,7 +122,8 @@ class StageModule {
   Tensors outputs_of(TensorSpan values) const;
   /// outputs(), each [batch, ...]; under autograd they get one graph from the weights and inputs.
   /// `context.seed` is that of the micro-batch; each layer gets a seed derived from it and the
-  /// layer's name. Throws RuntimeError naming the layer when an operator fails.
+  /// layer's name. `context.carried` has those of all layers. Throws RuntimeError naming the layer
+  /// when an operator fails.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
                   const model::ForwardContext& context, const BeforeLayer& before_layer = {}) const;
 
@@ -141,6 +145,7 @@ class StageModule {
   std::vector<at::ScalarType> weight_types_;
   std::vector<size_t> weight_offsets_;
   std::vector<size_t> buffer_offsets_;
+  std::vector<size_t> carried_offsets_;
   std::vector<size_t> model_weights_;
   size_t num_model_weights_ = 0;
   std::vector<LayerPlace> places_;

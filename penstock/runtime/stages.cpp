@@ -231,6 +231,7 @@ std::unique_ptr<Replica> Stages::make_replica(size_t stage, int number, WorkerId
                                      optimizer, optimizers_of(model, module, options.optimizers),
                                      std::move(share), module.weight_types()),
               .buffers = device.to_device(initial_buffers(model, module)),
+              .carried = CarriedStates(module.carried_offsets().back()),
               .shares_state = shares_state(stage)});
   if (options.device_graphs && !device.is_host())
     replica->graphs = std::make_unique<StageGraphs>(module, device.compute());

@@ -132,6 +132,35 @@ void check_mean(const WeightMean& mean) {
               kMostPatience);
 }
 
+}  // namespace
+
+void check_carries(const model::Model& model) {
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    if (!model.layer(LayerId{l}).carried().empty()) return;
+  }
+  throw ConfigError(fmt::format(
+      "to carry states, layers are needed whose states can go on from window to window, "
+      "such as those of awd_lm: '{}' has none",
+      model.name()));
+}
+
+namespace {
+
+void check_carried(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
+  if (!options.carry_state) return;
+  check_carries(model);
+  if (options.lengths != Lengths::Whole) {
+    throw ConfigError(
+        "states are carried between windows of one length: expected the lengths whole");
+  }
+  if (options.evaluate && data.test->size() > 0 && data.test->size() < options.mini_batch_size) {
+    throw ConfigError(fmt::format(
+        "the test set has {} windows, and is read in as many parts as a mini-batch has samples, "
+        "{}: expected a smaller mini-batch, more test data, or no evaluation",
+        data.test->size(), options.mini_batch_size));
+  }
+}
+
 /// Whether what waits for evaluations gets some.
 void check_fed(const DataSplit& data, const TrainOptions& options) {
   const bool waits =
@@ -196,8 +225,8 @@ void validate(const TrainOptions& options) {
 }
 
 int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options) {
-  return options.drop_last ? samples / options.mini_batch_size
-                           : ceil_div(samples, options.mini_batch_size);
+  return options.drop_last || options.carry_state ? samples / options.mini_batch_size
+                                                  : ceil_div(samples, options.mini_batch_size);
 }
 
 bool wants_norm(const TrainOptions& options) {
@@ -210,6 +239,7 @@ void check_trainable(const model::Model& model, const DataSplit& data,
   check_data(model, data, options.loss);
   check_metric(model, data, options);
   check_fed(data, options);
+  check_carried(model, data, options);
   if (mini_batches_per_epoch(data.train->size(), options) == 0) {
     throw ConfigError(fmt::format(
         "an epoch has no step: the {} training samples do not fill one of {} samples, and what "

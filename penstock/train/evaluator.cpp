@@ -73,12 +73,18 @@ std::optional<Evaluation> Evaluator::evaluate(uint64_t seed) {
   const WithMeans means(pipeline_, options_);
   const int64_t batch = ceil_div(options_.mini_batch_size,
                                  std::min(options_.plan.micro_batches, options_.mini_batch_size));
-  const BatchCut cut(size, batch, 1);
-  const schedule::Schedule schedule =
-      evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
-  const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
+  const std::vector<int64_t> order = options_.carry_state
+                                         ? stream_order(size, options_.mini_batch_size)
+                                         : epoch_order(size, 0, 0, /*shuffle=*/false);
+  // Texts are cut as in training, so that the parts stay together.
+  const BatchCut cut = options_.carry_state ? BatchCut(std::ssize(order), options_.mini_batch_size,
+                                                       options_.plan.micro_batches)
+                                            : BatchCut(size, batch, 1);
+  const schedule::Schedule schedule = evaluation_schedule(
+      options_.plan, pipeline_.links(), cut.num_micro_batches(), cut.micro_batches);
   runtime::RunOptions run_options = run_options_for(schedule, options_);
   run_options.max_timeline_events = 0;
+  if (options_.carry_state) run_options.carried_places = cut.micro_batches;
   const EpochBatches batches(*data_.test, order, 0, cut, seed, options_.lengths);
   const std::unique_ptr<PrefetchedBatches> ahead =
       made_ahead(*data_.test, batches, schedule, pipeline_, options_);
@@ -99,7 +105,7 @@ std::optional<Evaluation> Evaluator::evaluate(uint64_t seed) {
     samples += stats.samples;
   }
   // Stopped in the middle: no number is better than a partial one.
-  if (samples < size) return std::nullopt;
+  if (samples < cut.samples) return std::nullopt;
   Evaluation made{.step = pipeline_.steps(), .loss = loss.mean(), .accuracy = std::nullopt};
   if (counts_correct_) made.accuracy = accuracy_of(correct, loss.targets, counts_correct_);
   if (has_top5) made.top5 = accuracy_of(top5.of_all(ranks()), loss.targets, counts_correct_);

@@ -64,7 +64,7 @@ std::optional<RefusedBatch> refused_batch(const model::Model& model, const Batch
 std::optional<RefusedBatch> refused_batch(const model::Model& model, const TrainOptions& options,
                                           int64_t samples) {
   const int64_t size = options.mini_batch_size;
-  int64_t seen = options.drop_last ? samples - samples % size : samples;
+  int64_t seen = options.drop_last || options.carry_state ? samples - samples % size : samples;
   if (options.max_steps > 0) seen = std::min(seen, saturating_mul(options.max_steps, size));
   return refused_batch(model, BatchCut(seen, size, options.plan.micro_batches));
 }

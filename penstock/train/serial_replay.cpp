@@ -17,6 +17,7 @@
 #include "penstock/model/precision.h"
 #include "penstock/plan/compensation.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/runtime/carried_states.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/loss_scale.h"
@@ -109,8 +110,8 @@ class SerialReplay {
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0},
                model::layer_precisions(model, options.plan.precision)),
-        optimizers_(model,
-                    compensated_optimizer(optimizer_of(options), options.plan.compensation)) {
+        optimizers_(model, compensated_optimizer(optimizer_of(options), options.plan.compensation)),
+        carried_(whole_.carried_offsets().back()) {
     for (const StageId stage : stage_of_layer_) last_stage_ = std::max(last_stage_, stage);
     loss_stage_ = stage_of_layer_.at(model.graph().outputs().front().layer.index());
     model::Tensors weights;
@@ -163,6 +164,7 @@ class SerialReplay {
   std::vector<graph::ParameterRef> uses_;  ///< in the order of the flat list that whole_ takes
   std::vector<size_t> weight_of_use_;      ///< into weights_
   mutable model::Tensors buffers_;
+  mutable runtime::CarriedStates carried_;
   /// Of weights_; the first is version first_version_ of this epoch.
   std::deque<model::Tensors> versions_;
   /// Where weights are moved, what that needs of each version's optimiser.
@@ -247,8 +249,11 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
   }
   model::Tensors inputs = batches.inputs(b);
   for (at::Tensor& input : inputs) input = model::as_activation(input, options_.plan.precision);
-  const model::Tensors outputs =
-      whole_.forward(leaves, buffers_, inputs, {.training = true, .seed = batches.seed(b)});
+  const int64_t place = b.value % std::min(options_.plan.micro_batches, options_.mini_batch_size);
+  model::Tensors carried = options_.carry_state ? carried_.before(place) : model::Tensors{};
+  const model::Tensors outputs = whole_.forward(
+      leaves, buffers_, inputs, {.training = true, .seed = batches.seed(b), .carried = carried});
+  if (options_.carry_state) carried_.keep(place, std::move(carried));
   const at::Tensor output = model::as_float32(outputs.at(whole_.model_outputs().front()));
   const model::LossResult loss = loss_(output, batches.targets(b), batches.size_of(mini_batch));
   const double scale = scales_loss(options_.plan.precision)
@@ -344,6 +349,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   versions_.erase(versions_.begin(), versions_.end() - 1);
   first_version_ = 0;
   loss_scale_ = runtime::LossScale(loss_scale_.state());
+  carried_.clear();
   moments_.clear();
   keep_moments();
   for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {

@@ -71,7 +71,10 @@ struct TrainOptions {
   std::chrono::milliseconds deadline{300'000};
   bool shuffle = true;
   Lengths lengths = Lengths::Whole;  ///< of sequences
-  bool drop_last = false;            ///< an epoch ends before a mini-batch that would not be full
+  /// Samples are windows of one text, one behind the other, whose states layers carry on
+  /// (model::Layer::carried()); epochs and evaluations read it in `mini_batch_size` parts at once.
+  bool carry_state = false;
+  bool drop_last = false;  ///< an epoch ends before a mini-batch that would not be full
   bool evaluate = true;
   /// Also after every so many steps, for which the pipeline is emptied; 0: only after an epoch.
   int64_t eval_every = 0;

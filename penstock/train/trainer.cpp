@@ -108,6 +108,7 @@ class Run {
     return result_.interrupted || result_.reached_target || pipeline_.steps() >= total_steps_;
   }
   void resume();
+  void load_carried(const Checkpoint& checkpoint);
   void count_steps();
   runtime::Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
   void finish_result();
@@ -180,6 +181,7 @@ void Run::resume() {
   for (const LayerState& state : checkpoint.layers)
     layers.push_back(to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
   pipeline_.load(layers, checkpoint.step);
+  if (options_.carry_state && checkpoint.next_mini_batch > 0) load_carried(checkpoint);
   if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
   const std::optional<PlateauState> fresh = rate_.plateau;
   rate_ = checkpoint.rate;
@@ -196,6 +198,19 @@ void Run::resume() {
   if (rate_.scale != 1)
     log_info(fmt::format("its learning rates are multiplied by {}, as before", rate_.scale));
   seed_ = checkpoint.seed;
+}
+
+void Run::load_carried(const Checkpoint& checkpoint) {
+  std::vector<model::Tensors> layers;
+  for (const LayerState& state : checkpoint.layers) layers.push_back(state.carried);
+  const int64_t size = options_.mini_batch_size;
+  const BatchCut cut(size, size, options_.plan.micro_batches);
+  std::vector<int64_t> samples;
+  for (int64_t b = 0; b < cut.micro_batches; ++b) {
+    const BatchCut::Range range = cut.range(MicroBatchId{b});
+    samples.push_back(range.end - range.begin);
+  }
+  pipeline_.load_carried(layers, samples);
 }
 
 void Run::count_steps() {
@@ -232,6 +247,12 @@ void Run::save() {
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
+  if (options_.carry_state && next_mini_batch_ > 0) {
+    std::vector<model::Tensors> carried =
+        pipeline_.carried(std::min(options_.plan.micro_batches, options_.mini_batch_size));
+    for (size_t l = 0; l < carried.size(); ++l)
+      checkpoint.layers[l].carried = std::move(carried[l]);
+  }
   check_finite(checkpoint, model_, ranks());
   finish_saving();
   writer_->save(checkpoint);
@@ -303,6 +324,7 @@ void Run::finish_result() {
 void Run::run_epoch() {
   const std::vector<int64_t> order =
       training_order(*data_.train, order_of_epoch(options_, seed_, epoch_));
+  if (next_mini_batch_ == 0) pipeline_.forget_carried();
   EpochSummary summary;
   summary.epoch = epoch_;
   const size_t steps_before = result_.losses.size();
@@ -365,6 +387,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
   const Schedule schedule = schedule_of(samples);
   runtime::RunOptions run_options = run_options_for(schedule, options_);
+  if (options_.carry_state) run_options.carried_places = cut.micro_batches;
   run_options.fade_steps = fade_steps(rate_.schedule_steps);
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
   run_options.momentum = [this](int64_t step) {

@@ -7,6 +7,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/worker_table.h"
+#include "penstock/train/checkpoint/manifest.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/util/error.h"
 #include "penstock/verify/verify.h"
@@ -70,10 +71,12 @@ TrainingOrder order_of_epoch(const TrainOptions& options, uint64_t seed, int64_t
           .shuffle = options.shuffle,
           .lengths = options.lengths,
           .mini_batch_size = std::max<int64_t>(options.mini_batch_size, 1),
-          .run = flushes ? 1 : kLengthRun};
+          .run = flushes ? 1 : kLengthRun,
+          .streams = options.carry_state ? options.mini_batch_size : 0};
 }
 
 std::string lengths_name(const TrainOptions& options) {
+  if (options.carry_state) return std::string(kStreams);
   std::string name(kLengths[static_cast<size_t>(options.lengths)]);
   const bool has_runs =
       options.lengths == Lengths::Bucketed && order_of_epoch(options, 0, 0).run > 1;
@@ -82,9 +85,10 @@ std::string lengths_name(const TrainOptions& options) {
 
 schedule::Schedule evaluation_schedule(const plan::Plan& plan,
                                        const std::vector<schedule::StageLink>& links,
-                                       int64_t micro_batches) {
+                                       int64_t micro_batches, int64_t accumulate) {
   const schedule::ScheduleShape shape{.replicas = plan.replicas(),
                                       .micro_batches = micro_batches,
+                                      .accumulate = accumulate,
                                       .worker_of_replica = plan.worker_of_replica};
   return lower(plan.worker_of_replica.empty() ? generate(schedule::Strategy::ForwardOnly, shape)
                                               : wave_of_forwards(shape),

@@ -30,10 +30,10 @@ TrainingOrder order_of_epoch(const TrainOptions& options, uint64_t seed, int64_t
 /// Its lengths, as checkpoints keep them: "bucketed", "bucketed in runs".
 std::string lengths_name(const TrainOptions& options);
 
-/// Only forwards, on the same workers.
+/// Only forwards, on the same workers; `accumulate`: micro-batches of a mini-batch.
 schedule::Schedule evaluation_schedule(const plan::Plan& plan,
                                        const std::vector<schedule::StageLink>& links,
-                                       int64_t micro_batches);
+                                       int64_t micro_batches, int64_t accumulate = 1);
 
 /// Throws ConfigError naming the rule if the verifier finds a violation. Returns the capacity that
 /// the channels need.

@@ -21,8 +21,8 @@ constexpr int64_t kGates = 4;
 
 /// One layer of torch.nn.LSTM in one direction, with its names: weight_ih_l0 [4 * features, in],
 /// weight_hh_l0 [4 * features, features], bias_ih_l0, bias_hh_l0 [4 * features]; the gates in the
-/// order input, forget, cell, output. [time, in] becomes [time, features]; the states are zero
-/// before the first place.
+/// order input, forget, cell, output. [time, in] becomes [time, features]; the states before the
+/// first place are those that the context carries, or zero.
 class Lstm final : public BuiltinLayer {
  public:
   Lstm(int64_t in_features, LstmOptions options)
@@ -43,6 +43,10 @@ class Lstm final : public BuiltinLayer {
     for (ParameterSpec& spec : specs)
       spec.key = options_.module + '.' + spec.name + options_.suffix;
     return specs;
+  }
+  std::vector<CarriedSpec> carried() const override {
+    if (!options_.carries) return {};
+    return {{"hidden", {options_.features}}, {"cell", {options_.features}}};
   }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
@@ -84,7 +88,13 @@ class Lstm final : public BuiltinLayer {
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {
     const at::Tensor bias = at::add(weights[2], weights[3]);
-    return {lstm_sequence(linear(inputs[0], weights[0], bias), dropped(weights[1], context))};
+    const at::Tensor gates = linear(inputs[0], weights[0], bias);
+    const at::Tensor recurrent = dropped(weights[1], context);
+    if (context.carried.empty()) return {lstm_sequence(gates, recurrent, {}).hidden};
+    LstmRun run = lstm_sequence(gates, recurrent, {context.carried[0], context.carried[1]});
+    context.carried[0] = std::move(run.last.hidden);
+    context.carried[1] = std::move(run.last.cell);
+    return {std::move(run.hidden)};
   }
 
  private:

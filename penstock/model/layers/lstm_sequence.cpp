@@ -1,6 +1,7 @@
 #include "penstock/model/layers/lstm_sequence.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
@@ -22,6 +23,7 @@ struct LstmStates {
   at::Tensor gates;   ///< after their functions
   at::Tensor cells;   ///< of 16 bits they would lose what they remember: at least float32
   at::Tensor hidden;  ///< the result
+  LstmState before;   ///< in these types
 };
 
 /// gates + weight_hh h_{t-1}, whose value the loop has made in the gates' place. Its own type, so
@@ -32,7 +34,7 @@ class RecurrentProduct : public Function<RecurrentProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gates,
                             const at::Tensor& /*weight_hh*/, const LstmStates& states) {
     // Without its history, which comes back here.
-    context->save_for_backward({states.hidden.detach()});
+    context->save_for_backward({states.hidden.detach(), states.before.hidden});
     return gates;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -40,8 +42,10 @@ class RecurrentProduct : public Function<RecurrentProduct> {
     variable_list result(3);
     if (context->needs_input_grad(0)) result[0] = gradient;
     if (context->needs_input_grad(1)) {
-      const at::Tensor hidden = context->get_saved_variables().front();
+      const variable_list saved = context->get_saved_variables();
+      const at::Tensor& hidden = saved[0];
       at::Tensor before = at::zeros_like(hidden);
+      if (saved[1].defined()) before.select(1, 0).copy_(saved[1]);
       const int64_t later = hidden.size(1) - 1;
       before.narrow(1, 1, later).copy_(hidden.narrow(1, 0, later));
       result[1] =
@@ -56,7 +60,7 @@ namespace {
 /// The four gates of [..., 4 * features].
 std::vector<at::Tensor> four(const at::Tensor& gates) { return gates.chunk(4, -1); }
 
-LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight) {
+LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight, const LstmState& before) {
   const c10::AutoGradMode no_grad(false);
   const int64_t batch = gates.size(0);
   const int64_t time = gates.size(1);
@@ -64,20 +68,27 @@ LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight) {
   const at::ScalarType type = gates.element_size() < 4 ? at::kFloat : gates.scalar_type();
   LstmStates states{.gates = gates,
                     .cells = at::empty({batch, time, features}, gates.options().dtype(type)),
-                    .hidden = at::empty({batch, time, features}, gates.options())};
+                    .hidden = at::empty({batch, time, features}, gates.options()),
+                    .before = {}};
+  if (before.hidden.defined())
+    states.before = {before.hidden.to(gates.scalar_type()), before.cell.to(type)};
   const at::Tensor recurrent = weight.t();
+  at::Tensor last_hidden = states.before.hidden;
+  at::Tensor last_cell = states.before.cell;
   for (int64_t t = 0; t < time; ++t) {
     at::Tensor now = gates.select(1, t);
-    if (t > 0) now.addmm_(states.hidden.select(1, t - 1), recurrent);
+    if (last_hidden.defined()) now.addmm_(last_hidden, recurrent);
     now.narrow(1, 0, 2 * features).sigmoid_();
     now.narrow(1, 2 * features, features).tanh_();
     now.narrow(1, 3 * features, features).sigmoid_();
     const std::vector<at::Tensor> gate = four(now);
     at::Tensor cell = states.cells.select(1, t);
     at::mul_out(cell, gate[0], gate[2]);
-    if (t > 0) cell.addcmul_(gate[1], states.cells.select(1, t - 1));
+    if (last_cell.defined()) cell.addcmul_(gate[1], last_cell);
     at::Tensor hidden = states.hidden.select(1, t);
     hidden.copy_(cell.tanh().mul_(gate[3]));
+    last_hidden = std::move(hidden);
+    last_cell = std::move(cell);
   }
   return states;
 }
@@ -87,20 +98,23 @@ class LstmLoop : public Function<LstmLoop> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& /*gates*/,
                             const at::Tensor& weight, const LstmStates& states) {
-    context->save_for_backward({states.gates, states.cells, weight});
+    context->save_for_backward({states.gates, states.cells, weight, states.before.cell});
     return states.hidden;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    return {gradient_of_gates(saved[0], saved[1], saved[2], gradients.front()), at::Tensor(),
-            at::Tensor()};
+    const LstmStates states{
+        .gates = saved[0], .cells = saved[1], .hidden = {}, .before = {{}, saved[3]}};
+    return {gradient_of_gates(states, saved[2], gradients.front()), at::Tensor(), at::Tensor()};
   }
 
  private:
   /// What the gradients of h_t and c_t are multiplied with, for all places at once; then, place by
-  /// place, the products. `gates` after their functions.
-  static at::Tensor gradient_of_gates(const at::Tensor& gates, const at::Tensor& cells,
-                                      const at::Tensor& weight, const at::Tensor& hidden) {
+  /// place, the products.
+  static at::Tensor gradient_of_gates(const LstmStates& states, const at::Tensor& weight,
+                                      const at::Tensor& hidden) {
+    const at::Tensor& gates = states.gates;
+    const at::Tensor& cells = states.cells;
     const int64_t features = weight.size(1);
     const int64_t time = gates.size(1);
     const std::vector<at::Tensor> gate = four(gates);
@@ -108,7 +122,13 @@ class LstmLoop : public Function<LstmLoop> {
     at::Tensor result = at::empty_like(gates, at::MemoryFormat::Contiguous);
     std::vector<at::Tensor> part = four(result);
     part[0].copy_(gate[2] * gate[0] * (1 - gate[0]));
-    part[1].select(1, 0).zero_();
+    at::Tensor first_forget = part[1].select(1, 0);
+    if (states.before.cell.defined()) {
+      const at::Tensor forget = gate[1].select(1, 0);
+      first_forget.copy_(states.before.cell * forget * (1 - forget));
+    } else {
+      first_forget.zero_();
+    }
     if (time > 1) {
       const at::Tensor forget = gate[1].narrow(1, 1, time - 1);
       part[1].narrow(1, 1, time - 1).copy_(cells.narrow(1, 0, time - 1) * forget * (1 - forget));
@@ -136,10 +156,17 @@ class LstmLoop : public Function<LstmLoop> {
 
 }  // namespace
 
-at::Tensor lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh) {
+LstmRun lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh,
+                      const LstmState& before) {
   const at::Tensor weight = weight_hh.detach();
-  const LstmStates states = run_lstm(gates.detach(), weight);
-  return LstmLoop::apply(RecurrentProduct::apply(gates, weight_hh, states), weight, states);
+  const LstmStates states = run_lstm(gates.detach(), weight, before);
+  // Copies: windows behind this one must not keep its places in memory.
+  const int64_t last = states.hidden.size(1) - 1;
+  LstmRun run{.hidden = {},
+              .last = {.hidden = states.hidden.select(1, last).clone(),
+                       .cell = states.cells.select(1, last).clone()}};
+  run.hidden = LstmLoop::apply(RecurrentProduct::apply(gates, weight_hh, states), weight, states);
+  return run;
 }
 
 }  // namespace penstock::model

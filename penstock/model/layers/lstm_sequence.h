@@ -6,19 +6,32 @@
 // wait (action W, runtime/layer_tape.h).
 //
 //   at::Tensor gates = linear(x, weight_ih, bias);              // [batch, time, 4 * features]
-//   at::Tensor y = lstm_sequence(gates, weight_hh);             // [batch, time, features]
+//   at::Tensor y = lstm_sequence(gates, weight_hh, {}).hidden;  // [batch, time, features]
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace penstock::model {
 
-/// Hidden states h_1 ... h_T of an LSTM whose states are zero before the first place:
+/// h and c of one place, [batch, features] each; undefined: zeros.
+struct LstmState {
+  at::Tensor hidden;
+  at::Tensor cell;
+};
+
+struct LstmRun {
+  at::Tensor hidden;  ///< of all places, [batch, time, features]
+  LstmState last;     ///< of the last place: copies without history
+};
+
+/// Hidden states h_1 ... h_T of an LSTM:
 ///   i, f, g, o = gates_t + weight_hh h_{t-1}
 ///   c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g);  h_t = sigmoid(o) tanh(c_t)
 /// (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000, as torch.nn.LSTM).
 /// `gates` [batch, time, 4 * features] is overwritten: it must be the result of an operation that
 /// does not need it for its gradient, and nobody else's. `weight_hh` [4 * features, features].
-at::Tensor lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh);
+/// `before`: the state before the first place; it gets no gradient.
+LstmRun lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh,
+                      const LstmState& before);
 
 }  // namespace penstock::model

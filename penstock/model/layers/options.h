@@ -68,6 +68,7 @@ struct LstmOptions {
   /// empty: the layer's.
   std::string module = {};
   std::string suffix = {};
+  bool carries = false;  ///< its states can go on from window to window (Layer::carried())
 };
 struct PlacesOptions {
   int64_t before = 0;

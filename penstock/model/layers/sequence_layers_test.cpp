@@ -140,6 +140,40 @@ TEST(Lstm, IsThatOfLibtorch) {
   }
 }
 
+TEST(Lstm, GoesOnFromCarriedStatesAsThatOfLibtorch) {
+  for (const int64_t time : {1, 7}) {
+    Trial trial(detail::make_lstm(5, {.features = 3, .carries = true}), {{time, 5}}, 4);
+    ASSERT_EQ(trial.layer->carried().size(), 2U);
+    const Tensors before = {random({4, 3}, 71), random({4, 3}, 72)};
+    Tensors carried = before;
+    trial.context.carried = carried;
+    Tensors leaves = trial.leaves();
+    for (at::Tensor& leaf : leaves) leaf.requires_grad_();
+    const Tensors found = results_of(trial.run()[0], leaves, trial);
+    const auto [output, hidden, cells] =
+        at::lstm(trial.inputs[0], {before[0].unsqueeze(0), before[1].unsqueeze(0)}, trial.weights,
+                 /*has_biases=*/true, /*num_layers=*/1, /*dropout=*/0, /*train=*/true,
+                 /*bidirectional=*/false, /*batch_first=*/true);
+    const Tensors expected = results_of(output, leaves, trial);
+    for (size_t i = 0; i < found.size(); ++i)
+      EXPECT_TRUE(at::allclose(found[i], expected[i])) << i << " of " << time;
+    EXPECT_TRUE(at::allclose(carried[0], hidden[0]));
+    EXPECT_TRUE(at::allclose(carried[1], cells[0]));
+    EXPECT_FALSE(carried[0].requires_grad());
+    EXPECT_EQ(static_cast<int64_t>(carried[0].storage().nbytes()), 4 * 3 * 8);
+  }
+}
+
+TEST(Lstm, BeginsWithZerosWhereATextBegins) {
+  Trial trial(detail::make_lstm(5, {.features = 3, .carries = true}), {{7, 5}}, 4);
+  const at::Tensor plain = trial.run()[0];
+  Tensors carried(2);
+  trial.context.carried = carried;
+  EXPECT_TRUE(at::equal(trial.run()[0], plain));
+  EXPECT_TRUE(at::equal(carried[0], plain.select(1, 6)));
+  EXPECT_FALSE(at::allclose(trial.run()[0], plain));
+}
+
 TEST(Lstm, LeavesOutTheSameRecurrentWeightsEverywhere) {
   Trial trial(detail::make_lstm(2, {.features = 3, .weight_dropout = 0.5}), {{6, 2}});
   Trial plain(detail::make_lstm(2, {.features = 3}), {{6, 2}});

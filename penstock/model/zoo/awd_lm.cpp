@@ -1,5 +1,5 @@
 // AWD-LSTM (Merity, Keskar, Socher 2018): LSTMs whose numbers are left out in several ways, each
-// with one mask for all places. The head is the embedding.
+// with one mask for all places. The head is the embedding, unless it is untied.
 #include <fmt/format.h>
 
 #include "penstock/model/sequence_builder.h"
@@ -45,13 +45,14 @@ Model make_awd_lm(const ModelSpec& spec) {
     const bool is_last = i + 1 == spec.depth;
     x = net.lstm(x, {.features = is_last ? spec.embedding : spec.width,
                      .weight_dropout = dropout * kShares.weights,
-                     .name = fmt::format("rnns.{}", i)});
+                     .name = fmt::format("rnns.{}", i),
+                     .carries = true});
     x = is_last ? locked(x, 1, "lockdrop_output")
                 : locked(x, kShares.hidden, fmt::format("lockdrop_{}", i));
   }
   x = net.linear(
       x, {.features = spec.classes, .name = "decoder", .weight_init = Init::uniform(kBound)});
-  net.tie("decoder", "weight", "encoder", "weight");
+  if (!spec.untied) net.tie("decoder", "weight", "encoder", "weight");
   return net.build(x);
 }
 

@@ -33,7 +33,10 @@ struct InFlight {
 
   model::Tensors inputs;   ///< until F; where the stage recomputes until R
   model::Tensors buffers;  ///< as they were before F, until R; only where the stage recomputes
-  model::Tensors outputs;  ///< plain tensors, until all readers have them
+  /// States of layers before F, where they are carried; F replaces them by those behind it.
+  model::Tensors carried;
+  model::Tensors carried_before;  ///< as buffers
+  model::Tensors outputs;         ///< plain tensors, until all readers have them
   Activations activations;
   OffloadedMemory offloaded = {};
   ValueGradients gradients;

@@ -17,6 +17,7 @@ void NewestPass::begin(const Action& action, InFlight& record, bool in_place) {
   micro_batch_ = action.micro_batch;
   mini_batch_ = action.mini_batch;
   inputs_ = record.inputs;
+  carried_ = record.carried;
   buffers_ = in_place ? model::copies_of(buffers) : buffers;
   newest_.tape.reset();
 }
@@ -33,6 +34,7 @@ model::LossResult NewestPass::run(const Action& action, InFlight& record,
 void NewestPass::run_again(bool with_loss) {
   InFlight again(context_.module());
   again.inputs = inputs_;
+  again.carried = carried_;
   model::Tensors buffers = model::copies_of(buffers_);
   const Action forward{.op = schedule::Op::Forward,
                        .stage = context_.stage(),

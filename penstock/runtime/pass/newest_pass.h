@@ -30,6 +30,7 @@ class NewestPass : public TapePass {
   MiniBatchId mini_batch_;
   model::Tensors inputs_;
   model::Tensors buffers_;  ///< as they were before F
+  model::Tensors carried_;  ///< likewise
   Activations newest_;
 };
 

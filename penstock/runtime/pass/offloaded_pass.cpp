@@ -47,6 +47,7 @@ model::LossResult OffloadedPass::run(const Action& action, InFlight& record,
   memory.moving.insert(memory.moving.end(), made.begin(), made.end());
   // Others may still have to read them.
   add_storages(memory.stays, record.outputs);
+  add_storages(memory.stays, record.carried);
   return loss;
 }
 

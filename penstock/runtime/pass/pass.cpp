@@ -36,8 +36,9 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
                                        InFlight& record, const BeforeLayer& before_layer) {
   const at::NoGradGuard no_grad;
   Replica& replica = context.replica;
-  record.outputs = context.module().forward(context.weights(action), replica.buffers, record.inputs,
-                                            context.forward_context(action), before_layer);
+  record.outputs =
+      context.module().forward(context.weights(action), replica.buffers, record.inputs,
+                               context.forward_context(action, record.carried), before_layer);
   if (!context.makes_output()) return {};
   return context.run.loss(record.outputs[context.module().model_outputs().front()],
                           context.targets(action.micro_batch),
@@ -45,7 +46,11 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
 }
 
 model::LossResult EvaluationPass::forward(const schedule::Action& action, InFlight& record) {
+  const bool carries = context_.carries();
+  const int64_t place = carries ? context_.place_of(action.micro_batch) : 0;
+  if (carries) record.carried = carried_.before(place);
   model::LossResult loss = forward_without_tape(context_, action, record, {});
+  if (carries) carried_.keep(place, std::move(record.carried));
   record.inputs.clear();
   record.done = true;
   return loss;

@@ -56,12 +56,14 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
 /// No dropout, no gradient, no change of buffers. A micro-batch is done after F.
 class EvaluationPass : public Pass {
  public:
-  explicit EvaluationPass(const StageContext& context) : context_(context) {}
+  explicit EvaluationPass(const StageContext& context)
+      : context_(context), carried_(context.module().carried_offsets().back()) {}
 
   model::LossResult forward(const schedule::Action& action, InFlight& record) override;
 
  private:
   const StageContext& context_;
+  CarriedStates carried_;  ///< of the run's texts alone
 };
 
 /// Of a stage for one run; keeps references. In make_pass.cpp.

@@ -13,6 +13,9 @@ using schedule::Action;
 model::LossResult TapePass::forward(const Action& action, InFlight& record) {
   Replica& replica = context_.replica;
   replica.has_trained = true;
+  const bool carries = context_.carries();
+  const int64_t place = carries ? context_.place_of(action.micro_batch) : 0;
+  if (carries) record.carried = replica.carried.before(place);
   {
     // The backward of an earlier micro-batch may still need the old buffers: like weights, they are
     // replaced, not overwritten.
@@ -20,7 +23,9 @@ model::LossResult TapePass::forward(const Action& action, InFlight& record) {
     begin(action, record, /*in_place=*/false);
     replica.buffers = model::copies_of(replica.buffers);
   }
-  return run(action, record, sums_.before_layer(action));
+  model::LossResult loss = run(action, record, sums_.before_layer(action));
+  if (carries) replica.carried.keep(place, std::move(record.carried));
+  return loss;
 }
 
 model::LossResult TapePass::run(const Action& action, InFlight& record,
@@ -33,7 +38,7 @@ model::LossResult TapePass::record_tape(const Action& action, InFlight& record,
                                         const BeforeLayer& before_layer, bool with_loss) {
   StageTape& tape = activations(record).tape.emplace(context_.module(), ends_);
   record.outputs = tape.forward(context_.weights(action), buffers, record.inputs,
-                                context_.forward_context(action), before_layer);
+                                context_.forward_context(action, record.carried), before_layer);
   record.inputs.clear();
   if (!context_.makes_output() || !with_loss) return {};
   const Run& run = context_.run;
@@ -70,6 +75,7 @@ void TapePass::backward_weights(const Action& action, InFlight& record) {
 
 void RecomputedPass::begin(const Action&, InFlight& record, bool /*in_place*/) {
   record.buffers = context_.replica.buffers;
+  record.carried_before = record.carried;
 }
 
 model::LossResult RecomputedPass::run(const Action& action, InFlight& record,
@@ -83,7 +89,9 @@ void RecomputedPass::recompute(const Action& action, InFlight& record) {
   // The replica's own buffers already include this micro-batch and later ones.
   model::Tensors buffers = model::copies_of(record.buffers);
   record.buffers.clear();
+  record.carried = std::move(record.carried_before);
   record_tape(action, record, buffers, {});
+  record.carried.clear();
   record.outputs.clear();
 }
 

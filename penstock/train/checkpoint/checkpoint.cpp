@@ -26,6 +26,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Samples whose states a checkpoint at this position has, because it lies inside a text.
+int64_t carried_samples(const CheckpointPosition& position) {
+  return position.lengths == kStreams && position.next_mini_batch > 0 ? position.mini_batch_size
+                                                                      : 0;
+}
+
 /// Writes the files of the layers on this rank; returns their entries for the manifest, by layer.
 std::map<int, ManifestLayer> write_layers(const fs::path& folder, const model::Model& model,
                                           const Checkpoint& checkpoint) {
@@ -38,8 +44,9 @@ std::map<int, ManifestLayer> write_layers(const fs::path& folder, const model::M
     ManifestLayer layer{.name = node.name, .kind = node.kind, .file = {}, .optimizer_states = {}};
     for (const auto& [name, tensors] : state.optimizer) layer.optimizer_states.push_back(name);
     if (!state.weights.empty() || !state.buffers.empty()) {
-      layer.file = write_layer_file(folder, layer_file_name(i, node.name),
-                                    own_specs(model, LayerId{i}), state);
+      layer.file =
+          write_layer_file(folder, layer_file_name(i, node.name),
+                           own_specs(model, LayerId{i}, carried_samples(checkpoint)), state);
     }
     written.emplace(i, std::move(layer));
   }
@@ -76,9 +83,10 @@ void add_records(const std::string& text, const model::Model& model,
 }
 
 LayerState read_layer(const fs::path& folder, const model::Model& model, int index,
-                      const ManifestLayer& layer) {
+                      const ManifestLayer& layer, const CheckpointPosition& position) {
   if (layer.file.name.empty()) return {};
-  return read_layer_file(folder, layer.file, own_specs(model, LayerId{index}),
+  return read_layer_file(folder, layer.file,
+                         own_specs(model, LayerId{index}, carried_samples(position)),
                          layer.optimizer_states);
 }
 
@@ -95,7 +103,7 @@ std::vector<LayerState> gathered(const fs::path& folder, const model::Model& mod
   for (const auto& [index, layer] : written) {
     LayerState& state = layers[static_cast<size_t>(index)];
     state = state.here ? own_state(model, LayerId{index}, state)
-                       : read_layer(folder, model, index, layer);
+                       : read_layer(folder, model, index, layer, checkpoint);
     // weights.pt holds none of it, average.pt the mean of the weights.
     std::erase_if(state.optimizer, [](const auto& one) { return one.first != model::kAverage; });
   }
@@ -193,7 +201,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model,
     const std::vector<bool> read = layers_to_read(model, wanted);
     for (size_t i = 0; i < manifest.layers.size(); ++i) {
       checkpoint.layers.push_back(
-          read[i] ? read_layer(folder, model, static_cast<int>(i), manifest.layers[i])
+          read[i] ? read_layer(folder, model, static_cast<int>(i), manifest.layers[i], checkpoint)
                   : LayerState{.here = false});
     }
     if (manifest.graph != graph_hash(model)) {

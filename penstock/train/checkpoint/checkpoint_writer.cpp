@@ -25,6 +25,7 @@ Checkpoint copy_of(const Checkpoint& checkpoint) {
   for (LayerState& layer : copy.layers) {
     copy_all(layer.weights);
     copy_all(layer.buffers);
+    copy_all(layer.carried);
     for (auto& [name, tensors] : layer.optimizer) copy_all(tensors);
   }
   return copy;

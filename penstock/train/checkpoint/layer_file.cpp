@@ -37,23 +37,25 @@ bool is_state_shape(const std::vector<int64_t>& found, const std::vector<int64_t
 
 /// The file's tensors of a layer in the order in which they are written; offsets not yet set, and
 /// states with the shapes of their weights.
-std::vector<TensorInfo> expected_tensors(const Specs& weights, const Specs& buffers,
+std::vector<TensorInfo> expected_tensors(const OwnSpecs& specs,
                                          const std::vector<std::string>& optimizer_states) {
   std::vector<TensorInfo> tensors;
-  const auto add = [&](const std::string& prefix, const Specs& specs) {
-    for (const model::ParameterSpec& spec : specs)
+  const auto add = [&](const std::string& prefix, const Specs& all) {
+    for (const model::ParameterSpec& spec : all)
       tensors.push_back({.name = prefix + spec.name, .dtype = "F32", .shape = spec.shape});
   };
-  add("weights.", weights);
-  add("buffers.", buffers);
+  add("weights.", specs.weights);
+  add("buffers.", specs.buffers);
+  add("carried.", specs.carried);
   for (const std::string& state : optimizer_states)
-    add(fmt::format("{}{}.", kOptimizer, state), weights);
+    add(fmt::format("{}{}.", kOptimizer, state), specs.weights);
   return tensors;
 }
 
 std::vector<at::Tensor> all_tensors(const LayerState& state) {
   std::vector<at::Tensor> tensors = state.weights;
   tensors.insert(tensors.end(), state.buffers.begin(), state.buffers.end());
+  tensors.insert(tensors.end(), state.carried.begin(), state.carried.end());
   for (const auto& [name, values] : state.optimizer)
     tensors.insert(tensors.end(), values.begin(), values.end());
   return tensors;
@@ -105,10 +107,10 @@ void check_crc(const FileReader& file, const FileRecord& record) {
                                     file.place(), record.crc32, file.crc32()));
 }
 
-LayerState read_tensors(FileReader& file, const FileRecord& record, const Specs& weights,
-                        const Specs& buffers, const std::vector<std::string>& optimizer_states) {
+LayerState read_tensors(FileReader& file, const FileRecord& record, const OwnSpecs& specs,
+                        const std::vector<std::string>& optimizer_states) {
   const std::vector<TensorInfo> found =
-      check_header(file, expected_tensors(weights, buffers, optimizer_states));
+      check_header(file, expected_tensors(specs, optimizer_states));
   std::map<std::string, at::Tensor> tensors;
   for (const TensorInfo& info : found) {
     at::Tensor tensor = at::empty(info.shape, at::kFloat);
@@ -116,15 +118,16 @@ LayerState read_tensors(FileReader& file, const FileRecord& record, const Specs&
     tensors.emplace(info.name, std::move(tensor));
   }
   check_crc(file, record);
-  const auto take = [&](const std::string& prefix, const Specs& specs) {
+  const auto take = [&](const std::string& prefix, const Specs& all) {
     std::vector<at::Tensor> result;
-    for (const model::ParameterSpec& spec : specs) result.push_back(tensors.at(prefix + spec.name));
+    for (const model::ParameterSpec& spec : all) result.push_back(tensors.at(prefix + spec.name));
     return result;
   };
-  LayerState state{
-      .weights = take("weights.", weights), .buffers = take("buffers.", buffers), .optimizer = {}};
+  LayerState state{.weights = take("weights.", specs.weights),
+                   .buffers = take("buffers.", specs.buffers),
+                   .carried = take("carried.", specs.carried)};
   for (const std::string& name : optimizer_states)
-    state.optimizer[name] = take("optimizer." + name + ".", weights);
+    state.optimizer[name] = take("optimizer." + name + ".", specs.weights);
   return state;
 }
 
@@ -134,7 +137,7 @@ FileRecord write_layer_file(const std::filesystem::path& folder, const std::stri
                             const OwnSpecs& specs, const LayerState& state) {
   std::vector<std::string> optimizer_states;
   for (const auto& [state_name, values] : state.optimizer) optimizer_states.push_back(state_name);
-  std::vector<TensorInfo> infos = expected_tensors(specs.weights, specs.buffers, optimizer_states);
+  std::vector<TensorInfo> infos = expected_tensors(specs, optimizer_states);
   const std::vector<at::Tensor> tensors = all_tensors(state);
   PENSTOCK_CHECK(tensors.size() == infos.size(), tensors.size(), infos.size(), name);
   for (size_t i = 0; i < infos.size(); ++i) {
@@ -160,7 +163,7 @@ LayerState read_layer_file(const std::filesystem::path& folder, const FileRecord
   FileReader file(folder / record.name);
   check_size(file, record);
   try {
-    return read_tensors(file, record, specs.weights, specs.buffers, optimizer_states);
+    return read_tensors(file, record, specs, optimizer_states);
   } catch (const ParseError& error) {
     throw CheckpointError(error.what());
   }

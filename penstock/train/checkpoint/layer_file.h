@@ -1,5 +1,5 @@
 // The state of one layer in one safetensors file: "weights.<name>", "buffers.<name>",
-// "optimizer.<state>.<weight name>".
+// "carried.<name>" (Layer::carried()), "optimizer.<state>.<weight name>".
 #pragma once
 
 #include <cstdint>

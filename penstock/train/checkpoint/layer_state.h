@@ -15,6 +15,8 @@ struct LayerState {
   /// In the order of Layer::parameters().
   std::vector<at::Tensor> weights = {};
   std::vector<at::Tensor> buffers = {};  ///< in the order of Layer::buffers()
+  /// In the order of Layer::carried(), of all samples of a mini-batch; empty: nothing is carried.
+  std::vector<at::Tensor> carried = {};
   std::map<std::string, std::vector<at::Tensor>> optimizer = {};  ///< state name -> one per weight
 };
 

@@ -39,7 +39,8 @@ struct CheckpointPosition {
   int64_t train_samples = 0;
   /// Whether epochs visit the samples in a random order; unknown: of a manifest without it.
   std::optional<bool> shuffle = std::nullopt;
-  /// What sequences are padded to, by name, which decides their order, too.
+  /// What sequences are padded to, by name, which decides their order, too; kStreams: windows of a
+  /// text, which carry states.
   std::string lengths = "whole";
   std::string optimizer;  ///< its name
   /// What the training's plan was made for (TrainOptions::plan_request); empty: not known.
@@ -56,6 +57,9 @@ struct CheckpointPosition {
 
   bool operator==(const CheckpointPosition&) const = default;
 };
+
+/// CheckpointPosition::lengths where states are carried.
+inline constexpr std::string_view kStreams = "streams";
 
 /// A manifest's entry for a file. An empty name: there is no file.
 struct FileRecord {

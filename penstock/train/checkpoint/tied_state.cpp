@@ -26,15 +26,24 @@ std::vector<T> own(const graph::LayerNode& node, const std::vector<T>& all) {
 
 }  // namespace
 
-OwnSpecs own_specs(const model::Model& model, LayerId layer) {
-  return {own(model.graph().layer(layer), model.layer(layer).parameters()),
-          model.layer(layer).buffers()};
+OwnSpecs own_specs(const model::Model& model, LayerId layer, int64_t carried_samples) {
+  OwnSpecs specs{.weights = own(model.graph().layer(layer), model.layer(layer).parameters()),
+                 .buffers = model.layer(layer).buffers(),
+                 .carried = {}};
+  if (carried_samples == 0) return specs;
+  for (model::CarriedSpec& state : model.layer(layer).carried()) {
+    state.shape.insert(state.shape.begin(), carried_samples);
+    specs.carried.push_back(
+        {.name = std::move(state.name), .shape = std::move(state.shape), .init = {}});
+  }
+  return specs;
 }
 
 LayerState own_state(const model::Model& model, LayerId layer, const LayerState& state) {
   const graph::LayerNode& node = model.graph().layer(layer);
   if (node.ties.empty()) return state;
-  LayerState result{.weights = own(node, state.weights), .buffers = state.buffers};
+  LayerState result{
+      .weights = own(node, state.weights), .buffers = state.buffers, .carried = state.carried};
   for (const auto& [name, tensors] : state.optimizer) result.optimizer[name] = own(node, tensors);
   return result;
 }

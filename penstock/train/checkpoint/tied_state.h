@@ -2,6 +2,7 @@
 // layers' state and put it back.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -14,9 +15,11 @@ namespace penstock::train {
 struct OwnSpecs {
   std::vector<model::ParameterSpec> weights;
   std::vector<model::ParameterSpec> buffers;
+  std::vector<model::ParameterSpec> carried;  ///< of all samples of a mini-batch
   bool empty() const { return weights.empty() && buffers.empty(); }
 };
-OwnSpecs own_specs(const model::Model& model, LayerId layer);
+/// `carried_samples`: of a mini-batch, where states are carried; 0: they are not.
+OwnSpecs own_specs(const model::Model& model, LayerId layer, int64_t carried_samples = 0);
 
 /// `state` without the tied parameters; its weights and optimiser states must be those of all
 /// parameters of the layer. Shares tensors.

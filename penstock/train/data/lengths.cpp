@@ -73,7 +73,18 @@ std::vector<model::Shape> without_targets(std::vector<model::Shape> sizes) {
 
 }  // namespace
 
+std::vector<int64_t> stream_order(int64_t samples, int64_t streams) {
+  const int64_t windows = samples / streams;
+  std::vector<int64_t> order;
+  order.reserve(static_cast<size_t>(windows * streams));
+  for (int64_t k = 0; k < windows; ++k) {
+    for (int64_t stream = 0; stream < streams; ++stream) order.push_back(stream * windows + k);
+  }
+  return order;
+}
+
 std::vector<int64_t> training_order(const Dataset& data, const TrainingOrder& how) {
+  if (how.streams > 0) return stream_order(data.size(), how.streams);
   std::vector<int64_t> order = epoch_order(data.size(), how.seed, how.epoch, how.shuffle);
   if (how.lengths != Lengths::Bucketed) return order;
   const int64_t full = data.size() - data.size() % how.mini_batch_size;

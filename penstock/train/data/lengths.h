@@ -25,6 +25,10 @@ struct TrainingOrder {
   /// Of Bucketed: mini-batches of neighbouring lengths that stay one behind the other. Where
   /// several are under way in a pipeline, unlike ones wait for each other.
   int64_t run = 1;
+  /// Samples are windows of one text, which is read as so many parts at once: mini-batch k has the
+  /// k-th window of each part. Windows that are left over are left out. 0: they are not; otherwise
+  /// the mini-batch's samples, and nothing is shuffled.
+  int64_t streams = 0;
 };
 
 /// TrainingOrder::run of pipelines that do not flush.
@@ -32,9 +36,12 @@ inline constexpr int64_t kLengthRun = 8;
 
 /// The samples of an epoch: epoch_order(), and under Bucketed, of each 100 mini-batches' samples
 /// those of like length together, runs of their mini-batches in random order (shuffled) or
-/// ascending. Samples that do not fill a mini-batch stay at the end. Depends on the data and
-/// `order` only. O(samples log samples).
+/// ascending. Samples that do not fill a mini-batch stay at the end. With `streams` see there.
+/// Depends on the data and `order` only. O(samples log samples).
 std::vector<int64_t> training_order(const Dataset& data, const TrainingOrder& order);
+
+/// The order of TrainingOrder::streams.
+std::vector<int64_t> stream_order(int64_t samples, int64_t streams);
 
 /// The first `sizes` of each sample: [n, ...]. Undefined tensors stay so.
 at::Tensor cut_to(const at::Tensor& tensor, const model::Shape& sizes);
