@@ -56,6 +56,33 @@ class Quantities(unittest.TestCase):
         self.assertIsNone(quantities.implied_all_reduce({"throughput_samples_per_s": 1.0}, dp, 1))
         self.assertIsNone(quantities.implied_all_reduce({"throughput_samples_per_s": 4.0}, dp, 2))
 
+    def test_what_data_parallelism_needs(self):
+        plan = {"micro_batches": 8, "micro_batch_size": 2,
+                "stages": [{"replicas": 4, "forward_ns": 1e9, "backward_ns": 2e9,
+                            "weight_bytes": 1e9}],
+                "cluster": {"levels": [{"count": 2, "bandwidth_bytes_per_s": 1e10},
+                                       {"count": 2, "bandwidth_bytes_per_s": 5e9}]}}
+        self.assertEqual(quantities.of_data_parallelism(plan),
+                         {"compute_s": 6.0, "weight_bytes": 1e9, "nominal_gbps": 40.0,
+                          "ring_s": 0.3})
+
+    def test_a_difference_is_told_by_where_the_paper_lies(self):
+        def told(paper, low, high, gbps=5.0):
+            return quantities.difference({
+                "reported": {"ratio": paper}, "syncs": {"ring": {"ratio": low},
+                                                        "ordered": {"ratio": high}},
+                "nominal_gbps": 10.0, "ring_s": 0.3, "compute_s": 0.2,
+                "all_reduce": {"seconds": 0.6, "gbps": gbps}})
+
+        ring = "a ring at the full 10.0 Gbps takes 0.300 s beside 0.200 s of computing"
+        needed = "the paper's gain needs one of 0.600 s, 5.00 Gbps (50 %)"
+        self.assertEqual(told(2.0, 1.5, 3.0), f"within the ways to sum: {ring}; {needed}")
+        self.assertEqual(told(4.0, 1.5, 3.0), f"{ring}, which hides it; {needed}")
+        self.assertEqual(told(1.2, 1.5, 3.0), f"{ring}; {needed}, faster than any sum here")
+        self.assertIn("(150 %): part of it was hidden", told(2.0, 1.5, 3.0, gbps=15.0))
+        self.assertEqual(told(1.0, 1.0, 1.0), f"the same choice: {ring}")
+        self.assertEqual(told(1.0, 1.5, 3.0), f"the paper's planner found no gain; here {ring}")
+
     def test_counts_and_speed_of_a_cluster(self):
         text = 'count = 4\nbandwidth = "1GB/s"  # {a}\ncount = 2\n[device]\nspeed = 1.0\n'
         self.assertEqual(
@@ -115,6 +142,11 @@ class Papers(unittest.TestCase):
             self.assertGreater(reported.ratio, 0)
             self.assertRegex(reported.where, r"^(table|figure|section) \d")
             self.assertIn(reported.over, ("dp", "mp", "hybrid"))
+
+    def test_models_in_full_size_have_their_batch_and_a_device(self):
+        for row in papers.FULL_SIZE:
+            self.assertGreater(row.batch, 0)
+            self.assertEqual(row.device, "titan-x" if row.cluster == "c" else "v100")
 
 
 class Plots(unittest.TestCase):
@@ -186,7 +218,15 @@ DOCUMENT = {
             "syncs": {name: {"ratio": 1.9, "simulated_ratio": 1.8, "config": "15-1", "other": "16"}
                       for name in ("ordered", "ring", "auto")},
             "all_reduce": {"seconds": 4.0, "gbps": 2.0, "nominal_gbps": 10.0}
-        }, {"reported": papers.REPORTED[1].__dict__, "skipped": "no vgg16.graph.txt"}]}
+        }, {"reported": papers.REPORTED[1].__dict__, "skipped": "no vgg16.graph.txt"}]},
+        "full-size": {"comparisons": [{
+            "reported": papers.FULL_SIZE[0].__dict__,
+            "syncs": {name: {"ratio": ratio, "simulated_ratio": 2.4, "config": "15-1"}
+                      for name, ratio in (("ordered", 8.0), ("ring", 2.5), ("auto", 2.0))},
+            "auto": {"strategy": "1f1b", "config": "15-1", "ratio": 2.1},
+            "compute_s": 0.3, "ring_s": 0.8, "nominal_gbps": 10.0, "weight_bytes": 5.5e8,
+            "all_reduce": {"seconds": 1.4, "gbps": 5.8}
+        }]}
     }
 }
 for part in DOCUMENT["results"].values():
@@ -214,6 +254,9 @@ class Documents(unittest.TestCase):
                       text)
         self.assertIn("| vgg16, 4x4 (A) | 5.28 | 1.90 (15-1) | 1.90 (15-1) | 1.90 (15-1) | "
                       "2.00 of 10.0 Gbps |", text)
+        self.assertIn("| vgg16, 4x4 (A) | 64 | 5.28 (15-1) | 8.00 (15-1) | 2.50 (15-1) | "
+                      "2.00 (15-1) | 2.40 | 2.10 (1f1b 15-1) |", text)
+        self.assertIn("- vgg16, 4x4 (A): within the ways to sum: ", text)
         for line in text.splitlines():
             if line.startswith("|"):
                 self.assertTrue(line.endswith("|"))
@@ -227,8 +270,8 @@ class Documents(unittest.TestCase):
 
     def test_every_part_has_a_picture(self):
         found = run_evaluation.pictures(DOCUMENT["results"])
-        self.assertEqual(sorted(found), ["accuracy.svg", "depth.svg", "published.svg",
-                                         "throughput-200Mbps.svg"])
+        self.assertEqual(sorted(found), ["accuracy.svg", "depth.svg", "full-size.svg",
+                                         "published.svg", "throughput-200Mbps.svg"])
         for text in found.values():
             xml.etree.ElementTree.fromstring(text)
         self.assertEqual(run_evaluation.pictures({}), {})

@@ -13,12 +13,10 @@ import threading
 
 import formulas
 import methods as catalogue
-import papers
 import quantities
+import simulated
 from experiments import (Failed, cluster_file, job_link, server_variables, workers_of)
 from netlab import Lab, LabError, Link
-
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 class PeakMemory:
@@ -304,82 +302,9 @@ def depth(bench):
     return {"wanted": wanted, "runs": found}
 
 
-def cluster_of(bench, cluster, servers, gpus, speed):
-    """A cluster of the PipeDream paper with other counts and another speed of its devices."""
-    text = (REPOSITORY / f"examples/clusters/cluster-{cluster}.toml").read_text()
-    path = bench.folder / f"cluster-{cluster}-{servers}x{gpus}-{speed}.toml"
-    path.write_text(quantities.with_counts(text, (gpus, servers), speed))
-    return path
-
-
-def published(bench):
-    """Plans and simulations for the layer profiles that PipeDream's authors published, beside what
-    their paper measured."""
-    folder = bench.args.profiles
-    if folder is None:
-        return {"skipped": "no --profiles FOLDER"}
-    found = []
-    for reported in papers.REPORTED:
-        profile = folder / f"{reported.model}.graph.txt"
-        if not profile.exists():
-            bench.log(f"    {reported.title}: skipped, there is no {profile.name}")
-            found.append({"reported": reported.__dict__, "skipped": f"no {profile.name}"})
-            continue
-        cluster = cluster_of(bench, reported.cluster, reported.servers, reported.gpus,
-                             reported.speed)
-        entry = {"reported": reported.__dict__, "models": {}}
-        for cost_model in ("penstock", "sosp2019", "released"):
-            # Data parallelism is one of PipeDream's plans, whose methods without a pipeline mean
-            # nothing under the other cost models.
-            entry["models"][cost_model] = None
-            if cost_model == "penstock" or reported.over == "dp":
-                entry["models"][cost_model], _ = compared(bench, profile, cluster, cost_model,
-                                                          reported.over)
-        if reported.over == "dp":
-            entry["syncs"] = {"ordered": entry["models"]["penstock"]}
-            for sync in ("ring", "auto"):
-                entry["syncs"][sync], plans = compared(bench, profile, cluster, "penstock", "dp",
-                                                       sync)
-            entry["all_reduce"] = quantities.implied_all_reduce(*plans, reported.ratio)
-        found.append(entry)
-        ours = entry["models"]["penstock"]
-        bench.log(f"    {reported.title} over {reported.over}: {ours['ratio']:.2f} planned, "
-                  f"{ours['simulated_ratio']:.2f} simulated ({ours['config']}), paper "
-                  f"{reported.ratio:g}")
-    return {"comparisons": found}
-
-
-def compared(bench, profile, cluster, cost_model, over, sync="ordered"):
-    """The best plan that PipeDream's planner may choose, over another method's, and both plans:
-    throughputs under the default cost model, the slowest parts' times under the others."""
-    plans = {strategy: priced(bench, profile, cluster, cost_model, strategy, sync)
-             for strategy in ("1f1b", "dp", over)}
-    key = "planned" if cost_model == "penstock" else "slowest_part"
-    best = max((plans[name] for name in ("1f1b", "dp")), key=lambda plan: plan[key])
-    other = plans[over]
-    return ({"config": best["config"], "other": other["config"], "ratio": best[key] / other[key],
-             "simulated_ratio": best["simulated"] / other["simulated"]},
-            (best["plan"], other["plan"]))
-
-
-def priced(bench, profile, cluster, cost_model, strategy, sync):
-    """Planned and simulated throughput. No limit of memory: the profiles have batches of up to
-    twice the samples that the paper trained with. Baselines use all workers."""
-    path = bench.folder / f"{profile.stem}-{strategy}-{cost_model}.json"
-    workers = ("--all-workers",) if strategy in ("dp", "mp") else ()
-    plan = bench.penstock("plan", "--profile", profile, "--cluster", cluster, "--strategy",
-                          strategy, "--cost-model", cost_model, "--sync", sync,
-                          "--recompute", "never",
-                          "--memory-limit", "1000GB", *workers, "-o", path)
-    ran = bench.penstock("simulate", "--plan", path, "--mini-batches", 64)
-    return {"config": plan["config"], "plan": plan, "planned": plan["throughput_samples_per_s"],
-            "slowest_part": 1e9 / plan["bottleneck_ns"],
-            "simulated": ran["throughput_samples_per_s"]}
-
-
 ALL = {
     "throughput": throughput, "servers": servers, "accuracy": accuracy, "depth": depth,
-    "published": published
+    "published": simulated.published, "full-size": simulated.full_size
 }
 NEEDS_HOSTS = ("throughput", "servers", "accuracy")
 ERRORS = (Failed, LabError, OSError, subprocess.SubprocessError)

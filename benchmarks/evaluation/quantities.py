@@ -71,6 +71,44 @@ def implied_all_reduce(pipeline, data_parallel, ratio):
             "nominal_gbps": 8e-9 * nominal}
 
 
+def of_data_parallelism(plan):
+    """Of a data parallel plan (JSON): seconds of computing per step and worker, bytes of the
+    weights, and seconds that a ring's bytes take on an outermost link at its full rate."""
+    stage = plan["stages"][0]
+    workers = stage["replicas"]
+    compute_s = (stage["forward_ns"] + stage["backward_ns"]) / 1e9
+    nominal = [level["bandwidth_bytes_per_s"] for level in plan["cluster"]["levels"]
+               if level["count"] > 1][-1]
+    return {"compute_s": compute_s * plan["micro_batches"] / workers,
+            "weight_bytes": stage["weight_bytes"], "nominal_gbps": 8e-9 * nominal,
+            "ring_s": 2 * (workers - 1) / workers * stage["weight_bytes"] / nominal}
+
+
+def difference(entry):
+    """Why a comparison of full-size models differs from the paper's, in a sentence with numbers."""
+    paper = entry["reported"]["ratio"]
+    ratios_found = [of["ratio"] for of in entry["syncs"].values()]
+    low, high = min(ratios_found), max(ratios_found)
+    ring = (f"a ring at the full {show(entry['nominal_gbps'])} Gbps takes "
+            f"{show(entry['ring_s'])} s beside {show(entry['compute_s'])} s of computing")
+    if paper <= 1:
+        if high <= 1.005:
+            return f"the same choice: {ring}"
+        return f"the paper's planner found no gain; here {ring}"
+    reached = entry["all_reduce"]
+    if reached is None:
+        return f"{ring}; the paper's gain leaves no time to its all-reduce"
+    share = 100 * reached["gbps"] / entry["nominal_gbps"]
+    needed = (f"the paper's gain needs one of {show(reached['seconds'])} s, "
+              f"{show(reached['gbps'])} Gbps ({share:.0f} %)")
+    if paper > 1.1 * high:
+        return f"{ring}, which hides it; {needed}"
+    if paper < low / 1.1:
+        return f"{ring}; {needed}, faster than any sum here"
+    hidden = ": part of it was hidden by computing" if share > 100 else ""
+    return f"within the ways to sum: {ring}; {needed}{hidden}"
+
+
 def with_counts(cluster, counts, speed):
     """The text of a cluster file with other counts of its levels, from the innermost on, and
     another speed of its devices. Raises ValueError if it has not as many levels, or no speed."""

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Repeats the evaluation of the papers that Penstock's methods come from: throughput, bytes,
 memory, time to an accuracy and staleness on hosts that are network namespaces of this machine, and
-the published layer profiles in planner and simulator. Writes results.json, results.md and plots
-(SVG). Parts that an earlier run left in the folder and that are not measured anew stay.
+the published layer profiles and the full-size models in planner and simulator. Writes
+results.json, results.md and plots (SVG). Parts that an earlier run left in the folder and that are
+not measured anew stay.
 
-Needs root, iproute2 and a built penstock; Fashion-MNIST for two parts. Exit code: 0 done, 2 wrong
+Needs root, iproute2 and a built penstock; Fashion-MNIST for two parts; nothing but penstock for the
+last. Exit code: 0 done, 2 wrong
 usage, 3 a part failed, 77 skipped because this machine cannot have such a network. Standard library
 only; README.md beside this file explains every part.
 """
@@ -26,6 +28,7 @@ import measure  # noqa: E402
 import methods as catalogue  # noqa: E402
 import netlab  # noqa: E402
 import plots  # noqa: E402
+import simulated  # noqa: E402
 import tables  # noqa: E402
 from machine import REPOSITORY, describe_machine  # noqa: E402
 from quantities import ratios, spread  # noqa: E402
@@ -127,6 +130,17 @@ def pictures(results):
                 "paper, table 1": [entry["reported"]["ratio"] for entry in compared],
                 "Penstock, simulated": [entry["models"]["penstock"]["simulated_ratio"]
                                         for entry in compared]
+            })
+    full = results.get("full-size", {}).get("comparisons", [])
+    if full:
+        found["full-size.svg"] = plots.bars(
+            "PipeDream's plan over data parallelism, full-size models, estimated times",
+            "times data parallelism", [
+                "{model}\n{servers}x{gpus} {cluster}".format(**entry["reported"]) for entry in full
+            ], {
+                "paper, table 1": [entry["reported"]["ratio"] for entry in full],
+                **{f"dp sums: {sync}": [entry["syncs"][sync]["ratio"] for entry in full]
+                   for sync in simulated.SYNCS}
             })
     return found
 

@@ -3,15 +3,23 @@
     text = markdown(document)     # what run_evaluation.py wrote as JSON
 """
 
+import textwrap
+
 import formulas
 import methods as catalogue
-from quantities import ratios, show, show_bytes, show_spread, spread
+from quantities import difference, ratios, show, show_bytes, show_spread, spread
 
 
 def table(head, rows):
     """Markdown; cells are texts."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def wrapped(text):
+    """As lines of documents; an item of a list is indented."""
+    return textwrap.fill(text, 100, subsequent_indent="  " if text.startswith("- ") else "",
+                         break_long_words=False, break_on_hyphens=False)
 
 
 def rounds_of(runs, model, rate, hosts):
@@ -237,13 +245,41 @@ def baselines_table(found):
                   "the fastest", "the paper's all-reduce must have reached"], rows)
 
 
+def full_size_table(found):
+    rows = []
+    for entry in found["comparisons"]:
+        reported = entry["reported"]
+        rows.append([
+            f"{reported['model']}, {reported['servers']}x{reported['gpus']} "
+            f"({reported['cluster'].upper()})", str(reported["batch"]),
+            f"{reported['ratio']:g} ({reported['config']})",
+            *(f"{show(of['ratio'])} ({of['config']})" for of in entry["syncs"].values()),
+            show(entry["syncs"]["ring"]["simulated_ratio"]),
+            f"{show(entry['auto']['ratio'])} ({entry['auto']['strategy']} "
+            f"{entry['auto']['config']})"
+        ])
+    text = table(["model, servers x GPUs (cluster)", "batch", "paper", "over dp, ordered", "ring",
+                  "the fastest", "ring, simulated", "planner's own choice over the fastest dp"],
+                 rows)
+    return text + "\n\n" + differences(found)
+
+
+def differences(found):
+    """A sentence for each comparison of full-size models with the paper's."""
+    return "\n".join(
+        wrapped("- {model}, {servers}x{gpus} ({cluster}): ".format(
+            **{**entry["reported"], "cluster": entry["reported"]["cluster"].upper()})
+                + difference(entry) + ".") for entry in found["comparisons"])
+
+
 MAKERS = {
     "throughput": ("Throughput", lambda found: models_table(found) + "\n\n" +
                    throughput_tables(found)),
     "servers": ("Summation services", servers_table),
     "accuracy": ("Time to an accuracy", lambda found: accuracy_text(found)),
     "depth": ("Depth and staleness", depth_table),
-    "published": ("The published profiles", published_table)
+    "published": ("The published profiles", published_table),
+    "full-size": ("Models in full size, estimated", full_size_table)
 }
 
 
@@ -253,8 +289,8 @@ def conditions(found):
     text = (f"{machine['cpu']}, {machine['cores']} cores, load {machine['load_before']:.1f} before "
             f"and {found['load_after']:.1f} after, commit {machine['commit']}, {machine['date']}, "
             f"{found['rounds']} rounds, {found['seconds'] / 60:.1f} minutes")
-    return text + (". **Tiny sizes (--quick): the numbers mean nothing.**" if found["quick"]
-                   else ".")
+    return wrapped(text + (". **Tiny sizes (--quick): the numbers mean nothing.**"
+                           if found["quick"] else "."))
 
 
 def markdown(document):
