@@ -1,6 +1,6 @@
-"""What planner and simulator say of the papers' clusters, beside what the papers measured there: for
-the layer profiles that PipeDream's authors published, and for the full-size models with estimated
-layer times.
+"""What planner and simulator say of the papers' clusters, beside what the papers measured there:
+for the layer profiles that PipeDream's authors published, and for the full-size models with
+estimated layer times.
 
     found = full_size(bench)       # bench: experiments.Bench of the network laboratory
     found["comparisons"]           # one dictionary per row of the paper's table 1
@@ -86,7 +86,8 @@ def priced(bench, profile, cluster, strategy, sync, cost_model="penstock", optio
                           "--recompute", "never", *options, *workers, "-o", path)
     ran = bench.penstock("simulate", "--plan", path, "--mini-batches", 64)
     return {"config": plan["config"], "strategy": plan["strategy"], "plan": plan,
-            "planned": plan["throughput_samples_per_s"], "slowest_part": 1e9 / plan["bottleneck_ns"],
+            "planned": plan["throughput_samples_per_s"],
+            "slowest_part": 1e9 / plan["bottleneck_ns"],
             "simulated": ran["throughput_samples_per_s"]}
 
 
