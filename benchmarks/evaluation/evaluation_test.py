@@ -36,6 +36,17 @@ class Quantities(unittest.TestCase):
     def test_epochs(self):
         self.assertAlmostEqual(quantities.epochs_to(0.85, [0.8, 0.9]), 1.5)
 
+    def test_seconds_to_a_metric_that_falls_or_rises(self):
+        falling = [(10.0, 400.0), (20.0, 500.0), (30.0, 200.0)]
+        # From the best before, 400 after 10 s, to 200 after 30 s.
+        self.assertAlmostEqual(quantities.seconds_to(300, falling, True), 20.0)
+        self.assertEqual(quantities.seconds_to(450, falling, True), 10.0)
+        self.assertIsNone(quantities.seconds_to(100, falling, True))
+        rising = [(10.0, 0.1), (20.0, 0.3)]
+        self.assertAlmostEqual(quantities.seconds_to(0.2, rising, False), 15.0)
+        self.assertIsNone(quantities.seconds_to(0.4, rising, False))
+        self.assertIsNone(quantities.seconds_to(0.4, [], False))
+
     def test_steps_to_measure(self):
         self.assertEqual([quantities.steps_of(1.5, s) for s in (0.01, 0.2, 1.0, 9.0)],
                          [150, 8, 6, 2])
@@ -127,6 +138,21 @@ class Methods(unittest.TestCase):
         self.assertEqual([m.name for m in methods.METHODS.values() if methods.missing(m, "")],
                          ["asp"])
 
+    def test_sizes_of_a_task_are_those_of_its_data(self):
+        manifest = {"vocabulary": {"size": 47}, "frames": {"count": 6, "numbers": 3072},
+                    "parts": {"train": {"longest": 12}}}
+        words = methods.TASKS["captions"].model(manifest)
+        self.assertEqual(words[-6:], ("--classes", "47", "--input", "6x3072x13", "--optimizer",
+                                      "adamw"))
+        words = methods.TASKS["language"].model({"vocabulary": {"size": 4000},
+                                                 "parts": {"train": {}}})
+        self.assertEqual(words[-6:-2], ("--classes", "4000", "--input", "64"))
+
+    def test_methods_of_tasks_are_there_and_batches_have_halves(self):
+        self.assertLessEqual(set(methods.TASK_METHODS), set(methods.METHODS))
+        for task in methods.TASKS.values():
+            self.assertEqual(task.batch % 2, 0)
+
     def test_share_of_the_all_reduce(self):
         # VGG-16 on 16 V100s at 10 Gbps: 553 MB of weights, 0.336 s for 64 samples.
         self.assertAlmostEqual(methods.all_reduce_share(553e6, 16, 10e9, 0.336), 2.469, 3)
@@ -183,6 +209,13 @@ def run(method, round_, measured, **more):
     }
 
 
+def learned(method, samples_per_s, evaluations):
+    seconds = quantities.seconds_to(200, evaluations, True)
+    return {"task": "translation", "rate": 2e8, "method": method, "config": "1-1",
+            "strategy": "dp" if method == "dp" else "1f1b", "samples_per_s": samples_per_s,
+            "evaluations": evaluations, "seconds_to_target": seconds, "steps_to_target": 120.0}
+
+
 CONDITIONS = {
     "machine": {"cpu": "a processor", "cores": 2, "load_before": 0.1, "commit": "abc",
                 "date": "today"},
@@ -197,6 +230,21 @@ DOCUMENT = {
                      run("hybrid", 0, 80.0, hosts=3)],
             "skipped": [{"method": "asp", "why": "not there"}],
             "models": {"mlp": [{"weight_bytes": 1e7, "compute_s": 0.1, "micro_batch": 64}]}
+        },
+        "tasks": {
+            "runs": [{**run("dp", 0, 50.0), "model": "language", "samples_per_step": 16},
+                     {**run("auto", 0, 90.0), "model": "language", "samples_per_step": 16,
+                      "strategy": "1f1b"},
+                     {**run("1f1b-straight", 0, 100.0), "model": "language",
+                      "samples_per_step": 8},
+                     {**run("gpipe-8", 0, 200.0), "model": "language", "samples_per_step": 64}],
+            "skipped": [{"task": "captions", "why": "no such package"}],
+            "models": {"language": [{"weight_bytes": 1e7, "compute_s": 0.1, "micro_batch": 8}]}
+        },
+        "metrics": {
+            "runs": [learned("dp", 100.0, [(50.0, 250.0), (100.0, 150.0)]),
+                     learned("auto", 400.0, [(15.0, 250.0), (25.0, 150.0)])],
+            "skipped": [{"task": "captions", "why": "no such package"}]
         },
         "servers": {"runs": [{"workers": 4, "servers": 2, "predicted_s": 1.0, "measured_s": 1.1,
                               "busiest_host_bytes": 101.0, "worker_bytes": 100.0}]},
@@ -257,9 +305,30 @@ class Documents(unittest.TestCase):
         self.assertIn("| vgg16, 4x4 (A) | 64 | 5.28 (15-1) | 8.00 (15-1) | 2.50 (15-1) | "
                       "2.00 (15-1) | 2.40 | 2.10 (1f1b 15-1) |", text)
         self.assertIn("- vgg16, 4x4 (A): within the ways to sum: ", text)
+        for line in ("| language | 8 | 10.0 MB |",
+                     # gpipe-8 is faster, but has more samples per step than dp.
+                     "| language | 200Mbps | 1f1b 1-1 | PipeDream, straight | 0.900 |",
+                     "| translation | 200Mbps | data parallelism | dp 1-1 | 100 | perplexity 200 "
+                     "| 120 | 75.0 s | 150 |",
+                     "| translation | 200Mbps | 4.00 | 3.75 | 0.938 |",
+                     "Skipped: captions (no such package)."):
+            self.assertIn(line, text)
         for line in text.splitlines():
             if line.startswith("|"):
                 self.assertTrue(line.endswith("|"))
+
+    def test_tasks_without_data_are_said_to_be_skipped(self):
+        nothing = {"runs": [], "models": {}, **CONDITIONS,
+                   "skipped": [{"task": "captions", "why": "no font"}]}
+        text = tables.markdown({"results": {"tasks": nothing, "metrics": nothing}})
+        self.assertEqual(text.count("Skipped: captions (no font)."), 2)
+
+    def test_a_metric_that_is_not_reached_has_no_ratio(self):
+        found = {"runs": [learned("dp", 100.0, [(50.0, 300.0)]),
+                          learned("auto", 400.0, [(15.0, 300.0), (25.0, 200.0)])], "skipped": []}
+        text = tables.metrics_table(found)
+        self.assertIn("| not reached | 300 |", text)
+        self.assertIn("| translation | 200Mbps | 4.00 | - | - |", text)
 
     def test_what_was_skipped_or_failed_is_said(self):
         document = {"results": {"depth": {"skipped": "no data set", **CONDITIONS},
@@ -271,7 +340,8 @@ class Documents(unittest.TestCase):
     def test_every_part_has_a_picture(self):
         found = run_evaluation.pictures(DOCUMENT["results"])
         self.assertEqual(sorted(found), ["accuracy.svg", "depth.svg", "full-size.svg",
-                                         "published.svg", "throughput-200Mbps.svg"])
+                                         "metric-translation.svg", "published.svg",
+                                         "tasks-200Mbps.svg", "throughput-200Mbps.svg"])
         for text in found.values():
             xml.etree.ElementTree.fromstring(text)
         self.assertEqual(run_evaluation.pictures({}), {})

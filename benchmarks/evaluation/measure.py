@@ -14,7 +14,6 @@ import threading
 import formulas
 import methods as catalogue
 import quantities
-import simulated
 from experiments import (Failed, cluster_file, job_link, server_variables, workers_of)
 from netlab import Lab, LabError, Link
 
@@ -78,6 +77,7 @@ def planned(bench, lab, model, method, plan, path, seconds, env=None, servers=0)
     # What flushes takes part in a step with all its micro-batches; the plan has their number.
     command = bench.train(model.options, batch, steps + warmup, "--plan", path, *options,
                           warmup=warmup)
+    command[command.index("--data") + 1] = model.data
     hosts = list(range(workers_of(plan) + servers))
     with PeakMemory(lab) as memory:
         report, grown = bench.job(lab, hosts, command, env,
@@ -303,8 +303,7 @@ def depth(bench):
 
 
 ALL = {
-    "throughput": throughput, "servers": servers, "accuracy": accuracy, "depth": depth,
-    "published": simulated.published, "full-size": simulated.full_size
+    "throughput": throughput, "servers": servers, "accuracy": accuracy, "depth": depth
 }
 NEEDS_HOSTS = ("throughput", "servers", "accuracy")
 ERRORS = (Failed, LabError, OSError, subprocess.SubprocessError)

@@ -43,6 +43,12 @@ METHODS = {
         Method("flush", "PipeDream-Flush, 8 micro-batches", "ICML 2021",
                ("--strategy", "1f1b-flush", "--straight", "--all-workers", "--micro-batches",
                 "8")),
+        Method("predict", "PipeDream, weights predicted", "SpecTrain, PipeOptim",
+               ("--strategy", "1f1b", "--straight", "--all-workers", "--compensate", "predict")),
+        Method("correct", "latest weights, corrected", "PipeMare, MLSys 2021",
+               ("--strategy", "1f1b", "--straight", "--all-workers", "--weights", "latest",
+                "--compensate", "correct")),
+        Method("auto", "the planner's choice", "all kinds of plans", ()),
         Method("asp", "asynchronous parameter server", "ASP of SOSP 2019, section 5.2",
                ("--strategy", "dp", "--all-workers"), asynchronous=True),
     )
@@ -79,6 +85,7 @@ class Model:
     options: tuple[str, ...]
     micro_batch: int
     like: str  # models of the papers with weights of the same kind
+    data: str = "synthetic"
 
 
 # Small inputs, so that two cores take about as long for a mini-batch as a link of 1 Gbps for its
@@ -95,6 +102,66 @@ MODELS = {
               "ResNet-50: convolutions only"),
     )
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is learned, from which data, and how well. `data` are options of `penstock data`;
+    `sizes` those of the model, beside --classes and --input; `learn` those of `penstock train`."""
+
+    name: str
+    title: str
+    folder: str  # below --tokens
+    data: tuple[str, ...]
+    sizes: tuple[str, ...]
+    input: str  # {frames} and {longest}: of the data
+    batch: int  # samples per optimiser step, of data parallelism over two workers and of pipelines
+    optimizer: str
+    learn: tuple[str, ...]
+    metric: str
+    target: float
+    steps: int  # at most
+    every: int  # steps between two evaluations
+    test_samples: int
+    like: str
+    falls: bool = True  # lower is better
+
+    def model(self, manifest):
+        """Options of the model for data with this manifest."""
+        sizes = {"frames": "{count}x{numbers}".format(**manifest["frames"])
+                 if "frames" in manifest else ""}
+        sizes["longest"] = manifest["parts"]["train"].get("longest", 0) + 1
+        return (*self.sizes, "--classes", str(manifest["vocabulary"]["size"]), "--input",
+                self.input.format(**sizes), "--optimizer", self.optimizer)
+
+
+# Each of PipeDream's tasks beside images, small enough for two cores and a few minutes, with large
+# vocabularies: their weights are what an all-reduce carries. The head of `gpt` is its own, because
+# a weight that two stages share needs flushes.
+TASKS = {
+    task.name: task
+    for task in (
+        Task("translation", "English to German", "help",
+             ("translation", "--from", "libreoffice-help", "--languages", "en-US", "de",
+              "--vocabulary", "4000"),
+             ("--model", "gnmt8", "--width", "128", "--depth", "2"), "24x24", 16, "adam",
+             ("--lr", "0.003", "--clip-norm", "5"), "perplexity", 200, 600, 50, 100,
+             "GNMT-8 and GNMT-16"),
+        Task("language", "the King James Bible", "book",
+             ("text", "--from", "sword", "--modules", "KJV", "--vocabulary", "4000"),
+             ("--model", "gpt", "--untied", "--width", "128", "--depth", "3"), "64", 8, "adamw",
+             ("--lr", "0.001"), "perplexity", 160, 600, 50, 50, "AWD LM: a text"),
+        Task("captions", "clips of emoji", "emoji",
+             ("captions", "--from", "emoji", "--pictures", "16", "--frames", "6"),
+             ("--model", "s2vt", "--depth", "3", "--width", "256", "--embedding", "256"),
+             "{frames}x{longest}", 16, "adamw",
+             ("--lr", "0.002", "--lr-schedule", "cosine", "--schedule-steps", "600"),
+             "meteor-stem", 0.3, 600, 50, 50, "S2VT", falls=False),
+    )
+}
+# In the order of their rows; the pipelines of two hosts have the same two stages.
+TASK_METHODS = ("dp", "mp", "gpipe-2", "gpipe-8", "1f1b-straight", "2bw", "flush", "predict",
+                "correct", "auto")
 
 
 def all_reduce_share(weight_bytes, workers, bits_per_s, compute_s):

@@ -10,7 +10,7 @@ import math
 from html import escape
 
 COLOURS = ("#4878a8", "#e0843c", "#5c9e5c", "#c4504c", "#8f6fb0", "#8c6d5a", "#d67fb0", "#7f7f7f",
-           "#b0a03c", "#4cb0bc")
+           "#b0a03c", "#4cb0bc", "#2f4b7c", "#a05195")
 FONT = 'font-family="sans-serif" font-size="12"'
 WIDTH, HEIGHT = 900, 360
 LEFT, RIGHT, TOP, BOTTOM = 62, 240, 40, 46

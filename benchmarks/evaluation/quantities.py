@@ -39,6 +39,22 @@ def epochs_to(target, accuracies):
     return time_to(target, [(accuracy, 1.0) for accuracy in accuracies])
 
 
+def seconds_to(target, evaluations, falls):
+    """Seconds of training until the metric is as good as the target, from (seconds, metric) of each
+    evaluation; between two of them it is taken to change linearly. That of the first one is not
+    known to begin anywhere: it counts from its own time. None if it is not reached."""
+    before = None
+    for seconds, metric in evaluations:
+        if metric <= target if falls else metric >= target:
+            if before is None or before[1] == metric:
+                return seconds
+            part = (target - before[1]) / (metric - before[1])
+            return before[0] + part * (seconds - before[0])
+        if before is None or (metric < before[1] if falls else metric > before[1]):
+            before = (seconds, metric)
+    return None
+
+
 def steps_of(seconds, step_s):
     """Optimiser steps to measure for about `seconds`: at least 6, so that a pipeline is full most
     of the time, but of steps above 3 s, which are all communication, 2."""

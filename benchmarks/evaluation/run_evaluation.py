@@ -30,11 +30,15 @@ import netlab  # noqa: E402
 import plots  # noqa: E402
 import simulated  # noqa: E402
 import tables  # noqa: E402
+import tasks  # noqa: E402
 from machine import REPOSITORY, describe_machine  # noqa: E402
 from quantities import ratios, spread  # noqa: E402
 
 SKIPPED = 77
-QUICK_MODELS, QUICK_METHODS = ["mlp"], ["dp", "mp", "gpipe-2", "1f1b-straight", "asp"]
+PARTS = {**measure.ALL, **tasks.ALL, **simulated.ALL}
+NEEDS_HOSTS = (*measure.NEEDS_HOSTS, *tasks.NEEDS_HOSTS)
+QUICK_MODELS, QUICK_TASKS = ["mlp"], ["captions"]
+QUICK_METHODS = ["dp", "mp", "gpipe-2", "1f1b-straight", "auto", "asp"]
 
 
 def parse():
@@ -42,10 +46,15 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=REPOSITORY / "build/release/penstock",
                         type=pathlib.Path, help="the binary to measure")
-    parser.add_argument("--only", nargs="+", choices=list(measure.ALL), default=list(measure.ALL),
-                        metavar="PART", help="some of: " + ", ".join(measure.ALL))
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS),
+                        metavar="PART", help="some of: " + ", ".join(PARTS))
     parser.add_argument("--models", nargs="+", choices=list(catalogue.MODELS), metavar="MODEL",
                         help="some of: " + ", ".join(catalogue.MODELS))
+    parser.add_argument("--tasks", nargs="+", choices=list(catalogue.TASKS), metavar="TASK",
+                        help="some of: " + ", ".join(catalogue.TASKS))
+    parser.add_argument("--tokens", type=pathlib.Path, metavar="FOLDER",
+                        help="folder with their tokens in help, book and emoji (default: made by "
+                        "penstock data of installed packages)")
     parser.add_argument("--methods", nargs="+", choices=list(catalogue.METHODS), metavar="METHOD",
                         help="some of: " + ", ".join(catalogue.METHODS))
     parser.add_argument("--rates", nargs="+", default=["200Mbps", "1Gbps"],
@@ -73,6 +82,7 @@ def parse():
     except ValueError as error:
         parser.error(f"--rates: {error}")
     args.models = args.models or (QUICK_MODELS if args.quick else list(catalogue.MODELS))
+    args.tasks = args.tasks or (QUICK_TASKS if args.quick else list(catalogue.TASKS))
     args.methods = args.methods or (QUICK_METHODS if args.quick else list(catalogue.METHODS))
     if args.quick:
         args.rounds, args.seconds, args.rates = 1, 0.2, args.rates[:1]
@@ -82,23 +92,40 @@ def parse():
     return args
 
 
-def pictures(results):
-    """{file name: SVG text}."""
+def over_dp(runs, name):
+    """{file name: SVG text}, a picture for each rate."""
     found = {}
-    runs = results.get("throughput", {}).get("runs", [])
     for rate in sorted({run["rate"] for run in runs}):
         models = [model for model, r, hosts in tables.places(runs) if r == rate and hosts == 2]
         series = {}
-        for name, method in catalogue.METHODS.items():
-            over = [ratios(tables.rounds_of(runs, model, rate, 2), name, "dp") for model in models]
-            if name != "dp" and any(over):
+        for key, method in catalogue.METHODS.items():
+            over = [ratios(tables.rounds_of(runs, model, rate, 2), key, "dp") for model in models]
+            if key != "dp" and any(over):
                 series[method.title] = [spread(values)["median"] if values else None
                                         for values in over]
         if series:
             shown = formulas.show_rate(rate)
-            found[f"throughput-{shown}.svg"] = plots.bars(
+            found[f"{name}-{shown}.svg"] = plots.bars(
                 f"Throughput over data parallelism, 2 hosts, {shown}", "times data parallelism",
                 models, series)
+    return found
+
+
+def towards_metrics(runs):
+    """{file name: SVG text}, a picture for each task."""
+    found = {}
+    for name in dict.fromkeys(run["task"] for run in runs):
+        task = catalogue.TASKS[name]
+        series = {f"{catalogue.METHODS[run['method']].title}, {formulas.show_rate(run['rate'])}":
+                  run["evaluations"] for run in runs if run["task"] == name}
+        found[f"metric-{name}.svg"] = plots.lines(
+            f"{task.title}, 2 hosts", task.metric, "seconds of training", series, task.target)
+    return found
+
+
+def learning(results):
+    """{file name: SVG text} of the parts that train on images."""
+    found = {}
     reached = results.get("accuracy", {})
     if "runs" in reached:
         series = {}
@@ -119,6 +146,12 @@ def pictures(results):
         }
         found["depth.svg"] = plots.lines("Training loss by stages and schedule", "loss", "epoch",
                                          series)
+    return found
+
+
+def simulations(results):
+    """{file name: SVG text} of planner and simulator beside the papers."""
+    found = {}
     compared = [entry for entry in results.get("published", {}).get("comparisons", [])
                 if "models" in entry and entry["reported"]["over"] == "dp"]
     if compared:
@@ -145,6 +178,15 @@ def pictures(results):
     return found
 
 
+def pictures(results):
+    """{file name: SVG text}."""
+    found = {}
+    for part in ("throughput", "tasks"):
+        found.update(over_dp(results.get(part, {}).get("runs", []), part))
+    found.update(towards_metrics(results.get("metrics", {}).get("runs", [])))
+    return {**found, **learning(results), **simulations(results)}
+
+
 def write(folder, document):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(document, indent=1, default=str) + "\n")
@@ -158,7 +200,7 @@ def run_part(bench, name):
     bench.log(name)
     machine, began = describe_machine(), time.monotonic()
     try:
-        found = measure.ALL[name](bench)
+        found = PARTS[name](bench)
     except measure.ERRORS as failure:
         bench.log(f"failed: {failure}")
         found = {"failed": str(failure).splitlines()[0][:300]}
@@ -183,7 +225,7 @@ def main():
         print(text, file=sys.stderr, flush=True)
 
     netlab.exit_on_signals()
-    if any(name in measure.NEEDS_HOSTS for name in args.only) and not netlab.prepare(log):
+    if any(name in NEEDS_HOSTS for name in args.only) and not netlab.prepare(log):
         return SKIPPED
     work = netlab.make_folder()
     document = {"command": sys.argv[1:], "results": earlier(args.output)}

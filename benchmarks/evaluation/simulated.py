@@ -138,3 +138,6 @@ def over_dp(pipeline, dp):
     return {"config": best["config"], "ratio": best["planned"] / dp["planned"],
             "simulated_ratio": best["simulated"] / dp["simulated"],
             "pipeline": pipeline["config"], "pipeline_ratio": pipeline["planned"] / dp["planned"]}
+
+
+ALL = {"published": published, "full-size": full_size}

@@ -107,14 +107,18 @@ def throughput_tables(found):
             text.append(f"**{model}, {hosts} hosts, {formulas.show_rate(rate)}**")
             text.append(detailed_table(rounds_of(found["runs"], model, rate, hosts)))
     if found["skipped"]:
-        text.append("Skipped: " + "; ".join(
-            f"{catalogue.METHODS[entry['method']].title} ({entry['why']})"
-            for entry in found["skipped"]) + ".")
+        text.append(skipped_text(found))
     for run in found["runs"]:
         if "failed" in run:
             text.append(f"Failed: {run['model']}, {formulas.show_rate(run['rate'])}, "
                         f"{run['method']}: {run['failed']}")
     return "\n\n".join(text)
+
+
+def skipped_text(found):
+    return "Skipped: " + "; ".join(
+        f"{entry.get('task') or catalogue.METHODS[entry['method']].title} ({entry['why']})"
+        for entry in found["skipped"]) + "."
 
 
 def detailed_table(rounds):
@@ -151,7 +155,7 @@ def models_table(found):
         rows.append([
             name, str(measured[0]["micro_batch"]), show_bytes(weights), f"{show(compute)} s",
             *(show(catalogue.all_reduce_share(weights, 2, rate, compute)) for rate in rates),
-            catalogue.MODELS[name].like
+            {**catalogue.MODELS, **catalogue.TASKS}[name].like
         ])
     return table(["model", "samples", "weights", "computation",
                   *(f"all-reduce / computation, {formulas.show_rate(rate)}" for rate in rates),
@@ -245,6 +249,77 @@ def baselines_table(found):
                   "the fastest", "the paper's all-reduce must have reached"], rows)
 
 
+def chosen_over_fastest(by_method):
+    """The planner's choice over the fastest other method of a round with at most as many samples
+    per optimiser step as data parallelism, and that method; None without such."""
+    if "auto" not in by_method or "dp" not in by_method:
+        return None
+    limit = by_method["dp"]["samples_per_step"]
+    others = [name for name, run in by_method.items()
+              if name != "auto" and run["samples_per_step"] <= limit]
+    fastest = max(others, key=lambda name: by_method[name]["measured"])
+    return by_method["auto"]["measured"] / by_method[fastest]["measured"], fastest
+
+
+def choices_table(found):
+    rows = []
+    for model, rate, hosts in places(found["runs"]):
+        rounds = rounds_of(found["runs"], model, rate, hosts)
+        compared = [chosen_over_fastest(by_method) for by_method in rounds]
+        compared = [entry for entry in compared if entry]
+        if compared:
+            chosen = {f"{by_method['auto']['strategy']} {by_method['auto']['config']}"
+                      for by_method in rounds if "auto" in by_method}
+            rivals = {catalogue.METHODS[name].title for _, name in compared}
+            rows.append([model, formulas.show_rate(rate), ", ".join(sorted(chosen)),
+                         ", ".join(sorted(rivals)),
+                         show_spread(spread([ratio for ratio, _ in compared]))])
+    return table(["task", "link", "the planner's choice", "the fastest other", "choice / other"],
+                 rows)
+
+
+def tasks_tables(found):
+    if not found["runs"]:
+        return skipped_text(found)
+    return "\n\n".join([models_table(found), throughput_tables(found),
+                        "**The planner's choice against the fastest other method with at most as "
+                        "many samples per step**", choices_table(found)])
+
+
+def metric_gains(runs):
+    """(throughput, time to the target) of the planner's choice over data parallelism, from both
+    runs; a time that is not known is None."""
+    first, other = runs["dp"], runs["auto"]
+    times = (first["seconds_to_target"], other["seconds_to_target"])
+    return (other["samples_per_s"] / first["samples_per_s"],
+            times[0] / times[1] if all(times) else None)
+
+
+def metrics_table(found):
+    rows, gains = [], []
+    for name, rate in dict.fromkeys((run["task"], run["rate"]) for run in found["runs"]):
+        task = catalogue.TASKS[name]
+        runs = {run["method"]: run for run in found["runs"]
+                if (run["task"], run["rate"]) == (name, rate)}
+        for run in runs.values():
+            reached = run["seconds_to_target"]
+            rows.append([
+                name, formulas.show_rate(rate), catalogue.METHODS[run["method"]].title,
+                f"{run['strategy']} {run['config']}", show(run["samples_per_s"]),
+                f"{task.metric} {task.target:g}", show(run["steps_to_target"]),
+                f"{show(reached)} s" if reached else "not reached", show(run["evaluations"][-1][1])
+            ])
+        if "dp" in runs and "auto" in runs:
+            speed, time = metric_gains(runs)
+            gains.append([name, formulas.show_rate(rate), show(speed), show(time),
+                          show(time / speed) if time else "-"])
+    text = [table(["task", "link", "method", "plan", "samples/s", "until", "steps to it",
+                   "training to it", "in the end"], rows),
+            table(["task", "link", "throughput, choice / dp", "time to metric, dp / choice",
+                   "time / throughput"], gains)] if rows else []
+    return "\n\n".join(text + ([skipped_text(found)] if found["skipped"] else []))
+
+
 def full_size_table(found):
     rows = []
     for entry in found["comparisons"]:
@@ -278,6 +353,8 @@ MAKERS = {
     "servers": ("Summation services", servers_table),
     "accuracy": ("Time to an accuracy", lambda found: accuracy_text(found)),
     "depth": ("Depth and staleness", depth_table),
+    "tasks": ("The other tasks: throughput, bytes, memory", tasks_tables),
+    "metrics": ("The other tasks: time to a metric", metrics_table),
     "published": ("The published profiles", published_table),
     "full-size": ("Models in full size, estimated", full_size_table)
 }
