@@ -145,18 +145,19 @@ TASKS = {
              ("translation", "--from", "libreoffice-help", "--languages", "en-US", "de",
               "--vocabulary", "4000"),
              ("--model", "gnmt8", "--width", "128", "--depth", "2"), "24x24", 16, "adam",
-             ("--lr", "0.003", "--clip-norm", "5"), "perplexity", 200, 600, 50, 100,
+             ("--lr", "0.003", "--lr-warmup", "50", "--clip-norm", "5"), "perplexity", 280, 600, 50,
+             100,
              "GNMT-8 and GNMT-16"),
         Task("language", "the King James Bible", "book",
              ("text", "--from", "sword", "--modules", "KJV", "--vocabulary", "4000"),
              ("--model", "gpt", "--untied", "--width", "128", "--depth", "3"), "64", 8, "adamw",
-             ("--lr", "0.001"), "perplexity", 160, 600, 50, 50, "AWD LM: a text"),
+             ("--lr", "0.0004"), "perplexity", 130, 600, 50, 50, "AWD LM: a text"),
         Task("captions", "clips of emoji", "emoji",
              ("captions", "--from", "emoji", "--pictures", "16", "--frames", "6"),
              ("--model", "s2vt", "--depth", "3", "--width", "256", "--embedding", "256"),
              "{frames}x{longest}", 16, "adamw",
              ("--lr", "0.002", "--lr-schedule", "cosine", "--schedule-steps", "600"),
-             "meteor-stem", 0.3, 600, 50, 50, "S2VT", falls=False),
+             "meteor-stem", 0.35, 600, 50, 150, "S2VT", falls=False),
     )
 }
 # In the order of their rows; the pipelines of two hosts have the same two stages.
