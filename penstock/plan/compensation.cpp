@@ -26,11 +26,14 @@ constexpr std::array<CompensationTraits, kNumCompensations> kCompensationRows = 
      .summary = "weights ahead by the optimiser's next step times the delay",
      .policies = kDelayedAlike,
      .ahead = [](const AheadUse& use) { return use.mini_batch - use.version; },
-     .copies = [](int64_t versions) { return versions; }},
+     .copies = [](int64_t versions) { return versions; },
+     .asks_next_step = true,
+     .fixes_momentum = true},
     {.compensation = Compensation::Rate,
      .name = "rate",
      .summary = "learning rate divided by the delay to a power that fades",
-     .policies = kDelayed},
+     .policies = kDelayed,
+     .divides_rate = true},
     {.compensation = Compensation::Correct,
      .name = "correct",
      .summary = "weights of backward passes moved back by a running mean of steps",
@@ -39,11 +42,15 @@ constexpr std::array<CompensationTraits, kNumCompensations> kCompensationRows = 
          [](const AheadUse& use) {
            return use.is_backward ? use.forward_version - use.version : 0;
          },
-     .copies = [](int64_t) -> int64_t { return 1; }},
+     .copies = [](int64_t) -> int64_t { return 1; },
+     .keeps_mean_step = true,
+     .forbids_recomputation = true},
     {.compensation = Compensation::Nesterov,
      .name = "nesterov",
      .summary = "Nesterov's look-ahead with a momentum of 0.99",
-     .policies = kDelayedAlike},
+     .policies = kDelayedAlike,
+     .changes_optimizer = true,
+     .fixes_momentum = true},
 }};
 
 constexpr bool compensations_in_order() {
@@ -114,7 +121,7 @@ std::string compensation_refusal(Compensation compensation, const CompensatedSta
     return fmt::format("compensation {} does not work where stage {} {}: {}", row.name, stage.stage,
                        found, why);
   };
-  if (compensation == Compensation::Correct && stage.recompute)
+  if (row.forbids_recomputation && stage.recompute)
     return refusal("recomputes",
                    "its backward passes go through activations of the same weights "
                    "already; expected a plan without recomputation");

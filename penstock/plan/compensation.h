@@ -57,6 +57,18 @@ struct CompensationTraits {
   int64_t (*ahead)(const AheadUse& use) = nullptr;
   /// Copies of a stage's weights beyond the policy's `versions`, where the stage has delays.
   int64_t (*copies)(int64_t versions) = nullptr;
+  /// Weights are moved by the optimiser's next step: it has to say that before it has the gradient.
+  bool asks_next_step = false;
+  /// Weights are moved by a running mean of steps, which the optimiser keeps beside its state.
+  bool keeps_mean_step = false;
+  /// The optimiser becomes another one.
+  bool changes_optimizer = false;
+  /// It relies on the optimiser's momentum: no schedule changes that.
+  bool fixes_momentum = false;
+  /// Each stage's rate is divided by rate_divisor(), which fades over steps whose number is known.
+  bool divides_rate = false;
+  /// Activations must be those of the forward pass: no stage recomputes them.
+  bool forbids_recomputation = false;
 };
 
 /// In their order.

@@ -38,6 +38,26 @@ TEST(Compensation, EachWorksWhereItHasSomethingToMakeUpFor) {
   EXPECT_EQ(works(Compensation::Nesterov), "stash vertical-sync 2bw ");
 }
 
+TEST(Compensation, RowsSayWhatOtherPartsNeed) {
+  const auto with = [](bool CompensationTraits::*trait) {
+    std::string names;
+    for (const CompensationTraits& row : compensations()) {
+      if (row.*trait) names += std::string(row.name) + " ";
+    }
+    return names;
+  };
+  EXPECT_EQ(with(&CompensationTraits::asks_next_step), "predict ");
+  EXPECT_EQ(with(&CompensationTraits::keeps_mean_step), "correct ");
+  EXPECT_EQ(with(&CompensationTraits::changes_optimizer), "nesterov ");
+  EXPECT_EQ(with(&CompensationTraits::fixes_momentum), "predict nesterov ");
+  EXPECT_EQ(with(&CompensationTraits::divides_rate), "rate ");
+  EXPECT_EQ(with(&CompensationTraits::forbids_recomputation), "correct ");
+  for (const CompensationTraits& row : compensations()) {
+    EXPECT_EQ(row.ahead != nullptr, row.asks_next_step || row.keeps_mean_step)
+        << row.name << ": weights are moved by something";
+  }
+}
+
 TEST(Compensation, ARefusalSaysWhyAndWhatWorks) {
   EXPECT_EQ(compensation_refusal(Compensation::Predict, WeightPolicy::Flush),
             "compensation predict does not work with weights flush, where no gradient is computed "

@@ -76,18 +76,20 @@ void check_compensation(const Stages& stages, const ScheduleShape& shape) {
                     to_string(compensation)));
   }
   const model::OptimizerSpec& spec = stages.optimizer.spec();
-  if (compensation == schedule::Compensation::Predict && !says_next_step(spec)) {
+  const plan::CompensationTraits& row = traits(compensation);
+  if (row.asks_next_step && !says_next_step(spec)) {
     throw ConfigError(fmt::format(
-        "compensation predict needs the optimiser's next step, which the state of {} does not say: "
+        "compensation {} needs the optimiser's next step, which the state of {} does not say: "
         "expected one of {}",
-        to_string(spec.kind), model::next_step_names()));
+        row.name, to_string(spec.kind), model::next_step_names()));
   }
-  if (compensation == schedule::Compensation::Correct && !spec.mean_step) {
+  if (row.keeps_mean_step && !spec.mean_step) {
     throw ConfigError(
-        "compensation correct needs an optimiser that keeps a running mean of its steps "
-        "(OptimizerSpec::mean_step)");
+        fmt::format("compensation {} needs an optimiser that keeps a running mean of its steps "
+                    "(OptimizerSpec::mean_step)",
+                    row.name));
   }
-  if (traits(compensation).ahead == nullptr) return;
+  if (row.ahead == nullptr) return;
   for (size_t s = 0; s < stages.counts.size(); ++s) {
     const std::string refusal = compensation_refusal(
         compensation,

@@ -29,7 +29,7 @@ model::StepContext StageContext::step_context(int64_t step) const {
   const int64_t skipped =
       loss_scale == nullptr ? run.loss_scale.skipped : loss_scale->state().skipped;
   const RunOptions& options = run.options();
-  const double divisor = shape().compensation == plan::Compensation::Rate
+  const double divisor = traits(shape().compensation).divides_rate
                              ? plan::rate_divisor(delay, number, options.fade_steps)
                              : 1;
   return {.learning_rate = options.learning_rate(number) / divisor,

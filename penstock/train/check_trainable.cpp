@@ -207,16 +207,15 @@ void validate(const TrainOptions& options) {
         "expected cycle_momentum=no, or another optimiser",
         options.learning_rate.schedule, to_string(options.optimizer.kind)));
   }
-  if (needs_momentum(options.learning_rate) && keeps_momentum(compensation)) {
+  if (needs_momentum(options.learning_rate) && traits(compensation).fixes_momentum) {
     throw ConfigError(fmt::format(
         "the learning-rate schedule {} changes the momentum, which compensation {} relies on: "
         "expected cycle_momentum=no, or another compensation",
         options.learning_rate.schedule, to_string(compensation)));
   }
   check_mean(options.mean);
-  const bool moves =
-      compensation == plan::Compensation::Predict || compensation == plan::Compensation::Correct;
-  if (moves && optimizer_of(options).averages) {
+  const bool moves_weights = traits(compensation).ahead != nullptr;
+  if (moves_weights && optimizer_of(options).averages) {
     throw ConfigError(fmt::format(
         "compensation {} moves weights by the optimiser's state, which has a mean of the weights, "
         "too: expected no such mean, or compensation rate or nesterov",

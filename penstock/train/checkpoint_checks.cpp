@@ -12,7 +12,7 @@
 namespace penstock::train {
 
 int64_t schedule_steps(const TrainOptions& options, int64_t saved, int64_t run_steps) {
-  const bool fades = options.plan.compensation == plan::Compensation::Rate;
+  const bool fades = traits(options.plan.compensation).divides_rate;
   if (!has_end(options.learning_rate) && !fades) return 0;
   if (options.learning_rate_steps > 0) return options.learning_rate_steps;
   return saved > 0 ? saved : run_steps;

@@ -35,14 +35,15 @@ inline constexpr std::array<LookingAhead, 5> kLookingAhead = {
                                 to_string(compensation), to_string(spec.kind), why));
 }
 
-inline model::OptimizerSpec looking_ahead(model::OptimizerSpec spec) {
-  constexpr plan::Compensation kOwn = plan::Compensation::Nesterov;
+inline model::OptimizerSpec looking_ahead(model::OptimizerSpec spec,
+                                          plan::Compensation compensation) {
   if (spec.amsgrad)
-    refuse_optimizer(spec, kOwn, "Nesterov's form of it has no amsgrad; expected it without");
+    refuse_optimizer(spec, compensation,
+                     "Nesterov's form of it has no amsgrad; expected it without");
   const auto row = std::find_if(kLookingAhead.begin(), kLookingAhead.end(),
                                 [&](const LookingAhead& one) { return one.kind == spec.kind; });
   if (row == kLookingAhead.end()) {
-    refuse_optimizer(spec, kOwn,
+    refuse_optimizer(spec, compensation,
                      "it has no form with Nesterov's look-ahead; expected sgd, adam, adamw, nadam "
                      "or nadamw");
   }
@@ -70,13 +71,14 @@ inline model::OptimizerSpec looking_ahead(model::OptimizerSpec spec) {
 /// it does.
 inline model::OptimizerSpec compensated_optimizer(model::OptimizerSpec spec,
                                                   plan::Compensation compensation) {
-  if (compensation == plan::Compensation::Nesterov) return detail::looking_ahead(std::move(spec));
-  if (compensation == plan::Compensation::Predict && !says_next_step(spec)) {
+  const plan::CompensationTraits& row = traits(compensation);
+  if (row.changes_optimizer) return detail::looking_ahead(std::move(spec), compensation);
+  if (row.asks_next_step && !says_next_step(spec)) {
     detail::refuse_optimizer(
         spec, compensation,
         "its state does not say its next step; expected one of " + model::next_step_names());
   }
-  if (compensation == plan::Compensation::Correct) spec.mean_step = true;
+  if (row.keeps_mean_step) spec.mean_step = true;
   return spec;
 }
 

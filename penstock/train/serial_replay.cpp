@@ -204,7 +204,7 @@ at::Tensor SerialReplay::moved(size_t use, int64_t version, int64_t ahead) const
   if (ahead == 0) return value;
   const Moment& moment = moments_[static_cast<size_t>(version - first_version_)];
   const size_t w = weight_of_use_[use];
-  if (options_.plan.compensation == plan::Compensation::Correct)
+  if (traits(options_.plan.compensation).keeps_mean_step)
     return at::add(value, moment.state[w].back(), static_cast<double>(ahead));
   model::StepContext made = moment.next[w];
   --made.step;
@@ -215,7 +215,7 @@ model::StepContext SerialReplay::step_context(size_t weight, int64_t ahead) cons
   const int64_t step = steps_ - 1 + ahead;
   double rate = learning_rate(options_.learning_rate, step, schedule_steps_);
   const double delay = delays_[stage_of_layer_[weights_[weight].owner.layer.index()].index()];
-  if (options_.plan.compensation == plan::Compensation::Rate)
+  if (traits(options_.plan.compensation).divides_rate)
     rate /= plan::rate_divisor(delay, step, fade_steps(schedule_steps_));
   return {.learning_rate = rate,
           .step = step + 1 - loss_scale_.state().skipped,

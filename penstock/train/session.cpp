@@ -62,7 +62,7 @@ TrainOptions checked(TrainOptions options) {
                     "steps in all (total_steps)",
                     options.learning_rate.schedule));
   }
-  if (options.plan.compensation == plan::Compensation::Rate && options.learning_rate_steps < 1) {
+  if (traits(options.plan.compensation).divides_rate && options.learning_rate_steps < 1) {
     throw ConfigError(
         "the compensation rate fades over the first quarter of all steps: expected the number of "
         "steps in all (total_steps)");

@@ -4,15 +4,10 @@
 
 namespace penstock::train {
 
-bool keeps_momentum(plan::Compensation compensation) {
-  return compensation == plan::Compensation::Nesterov ||
-         compensation == plan::Compensation::Predict;
-}
-
 std::optional<double> step_momentum(const TrainOptions& options, int64_t step,
                                     int64_t total_steps) {
   const LearningRateSpec& rates = options.learning_rate;
-  if (keeps_momentum(options.plan.compensation)) return std::nullopt;
+  if (traits(options.plan.compensation).fixes_momentum) return std::nullopt;
   if (momentum_parameter(options.optimizer) != nullptr) {
     const std::optional<double> scheduled = scheduled_momentum(rates, step, total_steps);
     if (scheduled) return scheduled;

@@ -16,9 +16,6 @@ class Pipeline;
 
 namespace penstock::train {
 
-/// Whether the compensation relies on the momentum that the optimiser has: no schedule moves it.
-bool keeps_momentum(plan::Compensation compensation);
-
 /// Of step `step` (from 0) of `total_steps`; nothing: the optimiser's own.
 std::optional<double> step_momentum(const TrainOptions& options, int64_t step, int64_t total_steps);
 

@@ -188,7 +188,8 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   offload = possible_offload(options, cluster);
   if (offload == Choice::Always) recompute = Choice::Never;
   shard_optimizer = possible_sharding(options.shard_optimizer, sync, profile.precision);
-  if (traits(options.compensation).ahead != nullptr) {
+  const plan::CompensationTraits& row = traits(options.compensation);
+  if (row.ahead != nullptr) {
     const std::string refusal = compensation_refusal(
         options.compensation,
         plan::CompensatedStage{.recompute = recompute == Choice::Always,
@@ -196,7 +197,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
                                .state_parts = shard_optimizer == Choice::Always ? workers : 1});
     if (!refusal.empty()) throw ConfigError(refusal);
     offload = shard_optimizer = Choice::Never;
-    if (options.compensation == plan::Compensation::Correct) recompute = Choice::Never;
+    if (row.forbids_recomputation) recompute = Choice::Never;
   }
   model = make_cost_model(options.cost_model, cluster, sync,
                           waits ? SyncOverlap::Waits : SyncOverlap::Hidden, precision);

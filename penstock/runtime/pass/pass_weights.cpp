@@ -118,7 +118,7 @@ bool moves_weights(const StageContext& context) {
 std::unique_ptr<MovedWeights> make_moved_weights(const StageContext& context, StageSums& sums) {
   if (!context.run.training || context.run.request.endless != nullptr || !moves_weights(context))
     return nullptr;
-  if (context.shape().compensation == schedule::Compensation::Correct)
+  if (traits(context.shape().compensation).keeps_mean_step)
     return std::make_unique<CorrectedWeights>(context, sums);
   return std::make_unique<PredictedWeights>(context, sums);
 }
