@@ -66,6 +66,7 @@ struct DataRequest {
   std::optional<double> target;         ///< of the metric, where the run ends; nothing: nowhere
   int64_t beam = 1;                     ///< of the metric bleu
   double length_penalty = 0.6;          ///< as beam
+  double coverage_penalty = 0;          ///< as beam
 };
 inline constexpr const char* kUsualData = "fashion-mnist";
 /// Data whose classes are easy to tell apart: the usual rate makes models without normalisation

@@ -42,6 +42,7 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.target = request.data.target;
   options.beam = request.data.beam;
   options.length_penalty = request.data.length_penalty;
+  options.coverage_penalty = request.data.coverage_penalty;
   options.checkpoint = run.checkpoint;
   options.resume = run.resume;
   return options;

@@ -167,6 +167,13 @@ std::vector<Row> data_rows() {
        {.name = "--length-penalty",
         .slot = at<&R::data, &DataRequest::length_penalty>,
         .help = "Metrics bleu and meteor: how much longer sentences are preferred; 0: not at all",
+        .idle = without_writing},
+       {.name = "--coverage-penalty",
+        .slot = at<&R::data, &DataRequest::coverage_penalty>,
+        .help = "Metrics bleu and meteor: how much sentences are preferred whose attention has "
+                "seen all words of the source, such as 0.2; needs a model with such an attention "
+                "(gnmt8, gnmt16); 0: not at all",
+        .least = 0,
         .idle = without_writing}});
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,11 @@ struct RunOptions {
   /// carries states. Training goes on with those of the run before, up to
   /// Pipeline::forget_carried(); an evaluation begins anew. 0: all samples begin with zeros.
   int64_t carried_places = 0;
+  /// Without backwards: sees the weights and inputs of each layer before its forward pass. Called
+  /// from worker threads, several at a time. Empty: not called.
+  std::function<void(MicroBatchId, LayerId, std::span<const at::Tensor> weights,
+                     std::span<const at::Tensor> inputs)>
+      on_layer = {};
   /// Messages per channel before a send waits; at least verify::min_credits() of the schedule.
   int64_t credits = 4;
   /// Keep the timeline of at most this many actions per worker; 0: none.

@@ -284,8 +284,8 @@ Tensors StageModule::outputs_of(TensorSpan values) const {
 }
 
 Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
-                             const model::ForwardContext& context,
-                             const BeforeLayer& before_layer) const {
+                             const model::ForwardContext& context, const BeforeLayer& before_layer,
+                             const SeesLayer& sees_layer) const {
   PENSTOCK_CHECK(inputs.size() == inputs_.size(), inputs.size(), inputs_.size());
   PENSTOCK_CHECK(weights.size() == weight_offsets_.back(), weights.size(), weight_offsets_.back());
   Tensors values(num_slots_);
@@ -297,6 +297,10 @@ Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, Tens
     for (const size_t k : place.arguments) arguments.push_back(values[place.sources[k]]);
     for (const size_t slot : place.frees) values[slot].reset();
     if (before_layer) before_layer(i);
+    if (sees_layer) {
+      const size_t first = weight_offsets_[i];
+      sees_layer(layers_[i], weights.subspan(first, weight_offsets_[i + 1] - first), arguments);
+    }
     Tensors results = forward_layer(i, weights, buffers, arguments, context);
     std::move(results.begin(), results.end(),
               values.begin() + static_cast<std::ptrdiff_t>(place.first_output));

@@ -23,6 +23,8 @@ using model::TensorSpan;
 /// Called before each layer's forward pass, with its position in layers(): the layer's weights may
 /// still change here.
 using BeforeLayer = std::function<void(size_t layer)>;
+/// Called behind that, with what the layer reads.
+using SeesLayer = std::function<void(LayerId layer, TensorSpan weights, TensorSpan inputs)>;
 
 /// Where one layer's part of a value's gradient goes. A value made in the stage: `slot` is its
 /// place in the stage's table of values, `position` the part's position in the sum. A value made
@@ -125,7 +127,8 @@ class StageModule {
   /// layer's name. `context.carried` has those of all layers. Throws RuntimeError naming the layer
   /// when an operator fails.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
-                  const model::ForwardContext& context, const BeforeLayer& before_layer = {}) const;
+                  const model::ForwardContext& context, const BeforeLayer& before_layer = {},
+                  const SeesLayer& sees_layer = {}) const;
 
  private:
   void find_boundary(const std::vector<StageId>& stage_of_layer);

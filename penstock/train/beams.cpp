@@ -7,8 +7,10 @@
 
 namespace penstock::train {
 
-void Beam::follow(const std::vector<std::vector<Continuation>>& continuations, int64_t end) {
+void Beam::follow(const std::vector<std::vector<Continuation>>& continuations,
+                  const std::vector<double>& coverages, int64_t end) {
   PENSTOCK_CHECK(continuations.size() == open_.size(), continuations.size(), open_.size());
+  PENSTOCK_CHECK(coverages.empty() || coverages.size() == open_.size(), coverages.size());
   struct Candidate {
     size_t from;
     Continuation next;
@@ -27,6 +29,7 @@ void Beam::follow(const std::vector<std::vector<Continuation>>& continuations, i
     if (followed.size() + ended_.size() >= width_) break;
     Hypothesis longer = open_[candidate.from];
     longer.likelihood = candidate.likelihood;
+    if (!coverages.empty()) longer.coverage = coverages[candidate.from];
     if (candidate.next.token == end) {
       ended_.push_back(std::move(longer));
     } else {
@@ -39,7 +42,8 @@ void Beam::follow(const std::vector<std::vector<Continuation>>& continuations, i
 
 double Beam::score(const Hypothesis& sentence) const {
   const auto tokens = static_cast<double>(sentence.tokens.size() + 1);
-  return sentence.likelihood / std::pow((5 + tokens) / 6, length_penalty_);
+  return sentence.likelihood / std::pow((5 + tokens) / 6, penalties_.length) +
+         penalties_.coverage * sentence.coverage;
 }
 
 const std::vector<int64_t>& Beam::best() const {

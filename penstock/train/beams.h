@@ -1,4 +1,4 @@
-// Beginnings of sentences, and which of them are followed. Internal to decode.cpp.
+// Beginnings of sentences, and which of them are followed. Internal to decode.h.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@ namespace penstock::train {
 struct Hypothesis {
   std::vector<int64_t> tokens;  ///< without its end
   double likelihood = 0;        ///< sum of the tokens' log-probabilities, its end's too
+  double coverage = 0;          ///< over its source: sum of log(min(attention to the word, 1))
 };
 
 /// A token that may follow.
@@ -19,16 +20,26 @@ struct Continuation {
   double likelihood = 0;  ///< log-probability behind its beginning
 };
 
+/// How whole sentences are compared: by log-likelihood / ((5 + tokens) / 6)^length + coverage * the
+/// sentence's coverage. Source: Wu et al. 2016, equation 14, whose alpha and beta these are.
+struct BeamPenalties {
+  double length = 0.6;
+  double coverage = 0;
+};
+
 /// The search for one sentence. Plain values; deterministic.
 class Beam {
  public:
-  Beam(int64_t width, double length_penalty)
-      : width_(static_cast<size_t>(width)), length_penalty_(length_penalty), open_(1) {}
+  Beam(int64_t width, const BeamPenalties& penalties)
+      : width_(static_cast<size_t>(width)), penalties_(penalties), open_(1) {}
 
   /// That are followed; none: the search has ended.
   const std::vector<Hypothesis>& open() const { return open_; }
   /// `continuations[i]`: the likeliest tokens behind open()[i], the first the likeliest.
-  void follow(const std::vector<std::vector<Continuation>>& continuations, int64_t end);
+  /// `coverages[i]`: Hypothesis::coverage with the attention of the next token, whichever it is;
+  /// empty: all 0.
+  void follow(const std::vector<std::vector<Continuation>>& continuations,
+              const std::vector<double>& coverages, int64_t end);
   /// The best sentence, also of those that have not ended.
   const std::vector<int64_t>& best() const;
 
@@ -36,7 +47,7 @@ class Beam {
   double score(const Hypothesis& sentence) const;
 
   size_t width_;
-  double length_penalty_;
+  BeamPenalties penalties_;
   std::vector<Hypothesis> open_;  ///< the likeliest first
   std::vector<Hypothesis> ended_;
 };

@@ -8,6 +8,7 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/train/compensated_optimizer.h"
+#include "penstock/train/coverage.h"
 #include "penstock/train/rate_schedules.h"
 #include "penstock/train/step_numbers.h"
 #include "penstock/train/top_hits.h"
@@ -114,6 +115,7 @@ void check_metric(const model::Model& model, const DataSplit& data, const TrainO
         "logits; the data set is '{}', the loss {}",
         to_string(*options.metric), data.train->name(), loss.name));
   }
+  if (options.coverage_penalty != 0) attending_layer(model);  // for what it refuses
   check_metric_files(*options.metric);
 }
 
@@ -195,6 +197,9 @@ void validate(const TrainOptions& options) {
   if (!std::isfinite(options.length_penalty))
     throw ConfigError(
         fmt::format("the length penalty must be finite, found {}", options.length_penalty));
+  if (!(options.coverage_penalty >= 0 && std::isfinite(options.coverage_penalty)))
+    throw ConfigError(fmt::format("the coverage penalty must be at least 0 and finite, found {}",
+                                  options.coverage_penalty));
   check_range("the number of gradient groups (0: as few as the replicas allow)",
               options.gradient_groups, 0, kMostGroups);
   check_range("the staleness", options.staleness, 0, kMostStaleness);

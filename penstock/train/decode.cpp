@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "penstock/train/beams.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/lengths.h"
 #include "penstock/train/training_schedule.h"
+#include "penstock/util/check.h"
 #include "penstock/util/process/mutex.h"
 
 namespace penstock::train {
@@ -36,6 +36,7 @@ class OpenRows : public runtime::BatchSource {
 
   const std::vector<Row>& rows() const { return rows_; }
   int64_t num_micro_batches() const { return cut_.num_micro_batches(); }
+  int64_t first_row(MicroBatchId b) const { return cut_.range(b).begin; }
 
   model::Tensors inputs(MicroBatchId b) const override {
     const BatchCut::Range range = cut_.range(b);
@@ -90,7 +91,41 @@ class OpenRows : public runtime::BatchSource {
   int64_t places_;
 };
 
-/// The likeliest next tokens of rows, as workers find them.
+/// What workers find of rows: numbers without pointers.
+template <class Found>
+class FoundOfRows {
+ public:
+  void add(const std::vector<Found>& some) {
+    const MutexLock lock(mutex_);
+    found_.insert(found_.end(), some.begin(), some.end());
+  }
+
+  /// Of all ranks. Collective.
+  std::vector<Found> of_all(const runtime::Ranks& ranks) const {
+    const std::vector<Found> own = found();
+    if (ranks.world == nullptr) return own;
+    std::vector<Found> all;
+    for (const std::string& text : runtime::together(ranks, [&own] {
+           return std::string(reinterpret_cast<const char*>(own.data()),
+                              own.size() * sizeof(Found));
+         })) {
+      for (size_t i = 0; i + sizeof(Found) <= text.size(); i += sizeof(Found))
+        std::memcpy(&all.emplace_back(), text.data() + i, sizeof(Found));
+    }
+    return all;
+  }
+
+ private:
+  std::vector<Found> found() const {
+    const MutexLock lock(mutex_);
+    return found_;
+  }
+
+  mutable Mutex mutex_;
+  std::vector<Found> found_ GUARDED_BY(mutex_);
+};
+
+/// The likeliest next tokens of rows.
 class NextTokens {
  public:
   NextTokens(int64_t place, int64_t width) : place_(place), width_(width) {}
@@ -101,14 +136,15 @@ class NextTokens {
     const auto [likelihoods, tokens] = here.topk(std::min(width_, here.size(-1)), -1);
     const at::Tensor likelihood = likelihoods.to(at::kCPU, at::kDouble).contiguous();
     const at::Tensor token = tokens.to(at::kCPU).contiguous();
-    const MutexLock lock(mutex_);
+    std::vector<Found> found;
     for (int64_t r = 0; r < rows.numel(); ++r) {
       for (int64_t k = 0; k < token.size(1); ++k) {
-        found_.push_back({rows.data_ptr<int64_t>()[r],
-                          token.data_ptr<int64_t>()[r * token.size(1) + k],
-                          likelihood.data_ptr<double>()[r * token.size(1) + k]});
+        found.push_back({rows.data_ptr<int64_t>()[r],
+                         token.data_ptr<int64_t>()[r * token.size(1) + k],
+                         likelihood.data_ptr<double>()[r * token.size(1) + k]});
       }
     }
+    found_.add(found);
     model::LossResult result;
     result.targets = rows.numel();
     return result;
@@ -116,19 +152,9 @@ class NextTokens {
 
   /// Of all ranks, by row.
   std::vector<std::vector<Continuation>> of_all(const runtime::Ranks& ranks, size_t rows) const {
-    const std::vector<Found> own = found();
-    std::vector<std::string> texts = {
-        {reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Found)}};
-    if (ranks.world != nullptr)
-      texts = runtime::together(ranks, [&texts] { return texts.front(); });
     std::vector<std::vector<Continuation>> all(rows);
-    for (const std::string& text : texts) {
-      for (size_t i = 0; i + sizeof(Found) <= text.size(); i += sizeof(Found)) {
-        Found one;
-        std::memcpy(&one, text.data() + i, sizeof one);
-        all.at(static_cast<size_t>(one.row)).push_back({one.token, one.likelihood});
-      }
-    }
+    for (const Found& one : found_.of_all(ranks))
+      all.at(static_cast<size_t>(one.row)).push_back({one.token, one.likelihood});
     return all;
   }
 
@@ -139,44 +165,108 @@ class NextTokens {
     double likelihood = 0;
   };
 
-  std::vector<Found> found() const {
-    const MutexLock lock(mutex_);
-    return found_;
-  }
-
   int64_t place_;
   int64_t width_;
-  mutable Mutex mutex_;
-  std::vector<Found> found_ GUARDED_BY(mutex_);
+  FoundOfRows<Found> found_;
 };
+
+/// What of their sources rows have covered, with the attention of their next tokens.
+class Coverages {
+ public:
+  Coverages(Attending attending, int64_t place) : attending_(attending), place_(place) {}
+
+  /// RunOptions::on_layer; `first`: the micro-batch's first row.
+  void add(int64_t first, LayerId layer, model::TensorSpan weights, model::TensorSpan inputs) {
+    if (layer != attending_.layer) return;
+    const auto in_float32 = [](model::TensorSpan tensors) {
+      model::Tensors all;
+      for (const at::Tensor& one : tensors)
+        all.push_back(one.is_floating_point() ? one.to(at::kFloat) : one);
+      return all;
+    };
+    const std::vector<double> of_rows =
+        coverage(attending_.attends->shares(in_float32(weights), in_float32(inputs)), place_);
+    std::vector<Found> found;
+    for (const double one : of_rows) found.push_back({first++, one});
+    found_.add(found);
+  }
+
+  /// Of all ranks, by row.
+  std::vector<double> of_all(const runtime::Ranks& ranks, size_t rows) const {
+    std::vector<double> all(rows);
+    for (const Found& one : found_.of_all(ranks)) all.at(static_cast<size_t>(one.row)) = one.value;
+    return all;
+  }
+
+ private:
+  struct Found {
+    int64_t row = 0;
+    double value = 0;
+  };
+
+  Attending attending_;
+  int64_t place_;
+  FoundOfRows<Found> found_;
+};
+
+/// What follows the rows, and what they have covered; no coverages: there is no penalty for it.
+struct NextOfRows {
+  std::vector<std::vector<Continuation>> tokens;
+  std::vector<double> coverages;
+};
+
+/// One pass over all rows, whose next tokens come at `place`. Nothing: the run was stopped.
+std::optional<NextOfRows> next_of(runtime::Pipeline& pipeline, const plan::Plan& plan,
+                                  const OpenRows& batches, int64_t place,
+                                  const DecodeOptions& options) {
+  const schedule::Schedule schedule =
+      evaluation_schedule(plan, pipeline.links(), batches.num_micro_batches());
+  NextTokens next(place, options.beam);
+  std::optional<Coverages> covered;
+  runtime::RunOptions run_options = options.run_options(schedule);
+  run_options.max_timeline_events = 0;
+  run_options.loss = [&next](const at::Tensor& logits, const at::Tensor& targets,
+                             const model::MiniBatchSize&) { return next.add(logits, targets); };
+  if (options.penalties.coverage != 0) {
+    covered.emplace(options.attending.value(), place);
+    run_options.on_layer = [&](MicroBatchId b, LayerId layer, model::TensorSpan weights,
+                               model::TensorSpan inputs) {
+      covered->add(batches.first_row(b), layer, weights, inputs);
+    };
+  }
+  const runtime::RunResult run = pipeline.run(schedule, batches, run_options);
+  if (std::ssize(run.mini_batches) < batches.num_micro_batches()) return std::nullopt;
+  const size_t rows = batches.rows().size();
+  NextOfRows found{.tokens = next.of_all(options.ranks, rows), .coverages = {}};
+  if (covered) found.coverages = covered->of_all(options.ranks, rows);
+  return found;
+}
+
+/// The part of `all` that belongs to rows [first, last); empty where there is none.
+template <class One>
+std::vector<One> part_of(const std::vector<One>& all, size_t first, size_t last) {
+  if (all.empty()) return {};
+  return {all.begin() + static_cast<std::ptrdiff_t>(first),
+          all.begin() + static_cast<std::ptrdiff_t>(last)};
+}
 
 }  // namespace
 
 std::optional<std::vector<Tokens>> decode(runtime::Pipeline& pipeline, const plan::Plan& plan,
                                           const Dataset& data, const DecodeOptions& options) {
-  std::vector<Beam> beams(static_cast<size_t>(data.size()),
-                          Beam(options.beam, options.length_penalty));
+  PENSTOCK_CHECK(options.penalties.coverage == 0 || options.attending);
+  std::vector<Beam> beams(static_cast<size_t>(data.size()), Beam(options.beam, options.penalties));
   for (int64_t place = 0; place < options.most_tokens; ++place) {
     const OpenRows batches(data, beams, options.batch, options.shortens ? place + 1 : 0);
     const std::vector<Row>& rows = batches.rows();
     if (rows.empty()) break;
-    const schedule::Schedule schedule =
-        evaluation_schedule(plan, pipeline.links(), batches.num_micro_batches());
-    NextTokens next(place, options.beam);
-    runtime::RunOptions run_options = options.run_options(schedule);
-    run_options.max_timeline_events = 0;
-    run_options.loss = [&next](const at::Tensor& logits, const at::Tensor& targets,
-                               const model::MiniBatchSize&) { return next.add(logits, targets); };
-    const runtime::RunResult run = pipeline.run(schedule, batches, run_options);
-    if (std::ssize(run.mini_batches) < batches.num_micro_batches()) return std::nullopt;
-    auto found = next.of_all(options.ranks, rows.size());
+    const std::optional<NextOfRows> next = next_of(pipeline, plan, batches, place, options);
+    if (!next) return std::nullopt;
     for (size_t r = 0; r < rows.size();) {
       const size_t first = r;
       while (r < rows.size() && rows[r].sample == rows[first].sample) ++r;
       beams[static_cast<size_t>(rows[first].sample)].follow(
-          {found.begin() + static_cast<std::ptrdiff_t>(first),
-           found.begin() + static_cast<std::ptrdiff_t>(r)},
-          options.end);
+          part_of(next->tokens, first, r), part_of(next->coverages, first, r), options.end);
     }
   }
   std::vector<Tokens> written;

@@ -12,6 +12,8 @@
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
+#include "penstock/train/beams.h"
+#include "penstock/train/coverage.h"
 #include "penstock/train/data/dataset.h"
 
 namespace penstock::train {
@@ -20,9 +22,9 @@ struct DecodeOptions {
   int64_t end = 3;           ///< the token that ends a sentence
   int64_t most_tokens = 64;  ///< of a sentence, without its end
   int64_t beam = 1;          ///< beginnings of a sentence that are followed; 1: greedily
-  /// Sentences are compared by log-likelihood / ((5 + tokens) / 6)^this (Wu et al.
-  /// 2016, equation 14, without its coverage penalty).
-  double length_penalty = 0.6;
+  BeamPenalties penalties = {};
+  /// Of the pipeline's model; needed where there is a penalty for coverage.
+  std::optional<Attending> attending = {};
   int64_t batch = 32;  ///< beginnings per micro-batch
   /// The source ends with the longest of its micro-batch, the target where the next token comes:
   /// for models that take shorter sequences.
@@ -37,7 +39,8 @@ using Tokens = std::vector<int64_t>;
 /// Of every sample of `data` (pairs of sentences), the likeliest tokens that were found, without
 /// the end. The model makes logits [batch, places, tokens], and those of a place depend on no later
 /// place of the target. Every place is a forward pass over all that have not ended. Nothing: the
-/// run was stopped. Collective; the same on every rank.
+/// run was stopped. Collective; the same on every rank. With a penalty for coverage the attention
+/// is computed twice.
 std::optional<std::vector<Tokens>> decode(runtime::Pipeline& pipeline, const plan::Plan& plan,
                                           const Dataset& data, const DecodeOptions& options);
 

@@ -124,17 +124,21 @@ bool Evaluator::counts_top5() const {
 }
 
 std::optional<double> Evaluator::score_of_written(int64_t batch) {
-  const auto written = decode(pipeline_, options_.plan, *data_.test,
-                              {.end = data_.translation->end,
-                               .most_tokens = data_.test->sample().targets.shape.front(),
-                               .beam = options_.beam,
-                               .length_penalty = options_.length_penalty,
-                               .batch = batch,
-                               .shortens = options_.lengths != Lengths::Whole,
-                               .ranks = ranks(),
-                               .run_options = [this](const schedule::Schedule& schedule) {
-                                 return run_options_for(schedule, options_);
-                               }});
+  std::optional<Attending> attending;
+  if (options_.coverage_penalty != 0) attending = attending_layer(model_);
+  const auto written = decode(
+      pipeline_, options_.plan, *data_.test,
+      {.end = data_.translation->end,
+       .most_tokens = data_.test->sample().targets.shape.front(),
+       .beam = options_.beam,
+       .penalties = {.length = options_.length_penalty, .coverage = options_.coverage_penalty},
+       .attending = attending,
+       .batch = batch,
+       .shortens = options_.lengths != Lengths::Whole,
+       .ranks = ranks(),
+       .run_options = [this](const schedule::Schedule& schedule) {
+         return run_options_for(schedule, options_);
+       }});
   if (!written) return std::nullopt;
   std::vector<std::string> texts;
   for (const Tokens& tokens : *written) texts.push_back(data_.translation->text(tokens));

@@ -82,7 +82,8 @@ struct TrainOptions {
   /// The run ends with the first evaluation whose metric is at least as good; nothing: it does not.
   std::optional<double> target = {};
   int64_t beam = 1;             ///< DecodeOptions::beam, for the metric bleu
-  double length_penalty = 0.6;  ///< DecodeOptions::length_penalty
+  double length_penalty = 0.6;  ///< BeamPenalties::length
+  double coverage_penalty = 0;  ///< BeamPenalties::coverage
   /// Folder; empty: none. Saved after every epoch, and when the run is stopped.
   std::filesystem::path checkpoint = {};
   /// Continue from the newest checkpoint in the folder, if there is one.

@@ -35,18 +35,18 @@ bleu | awk '!($1 >= 60 && $1 <= 100) { exit 1 }' || fail "BLEU: $(cat err)"
 numbers time_to_target_s | awk '!($1 > 0) { exit 1 }' || fail "no time to the target"
 
 # Every way to run it writes the same sentences, greedily and by beam search.
-for beam in 1 3; do
+for search in "--beam 1" "--beam 3" "--beam 3 --coverage-penalty 1"; do
   expected=
   for way in "--strategy serial" "--workers 2 --strategy 1f1b-flush"; do
-    run 0 train "${model[@]}" "${learn[@]}" $way --steps 220 --beam $beam --micro-batches 2
+    run 0 train "${model[@]}" "${learn[@]}" $way --steps 220 $search --micro-batches 2
     found=$(bleu)
     awk -v bleu="${found:-0}" 'BEGIN { exit !(bleu > 0) }' || fail "BLEU $found: $(cat err)"
-    [ -z "$expected" ] || [ "$found" = "$expected" ] || fail "$way, beam $beam: $found, $expected"
+    [ -z "$expected" ] || [ "$found" = "$expected" ] || fail "$way, $search: $found, $expected"
     expected=$found
   done
   run 0 launch --ranks 2 -- train "${model[@]}" "${learn[@]}" --workers 2 --strategy 1f1b-flush \
-    --steps 220 --beam $beam --micro-batches 2
-  [ "$(bleu)" = "$expected" ] || fail "two ranks, beam $beam: $(cat err)"
+    --steps 220 $search --micro-batches 2
+  [ "$(bleu)" = "$expected" ] || fail "two ranks, $search: $(cat err)"
 done
 
 # Sentences of like length together: the same over ranks, and the plan says which lengths it saw.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "penstock/model/attends.h"
 #include "penstock/model/layers/additive_scores.h"
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/sequence_lengths.h"
@@ -21,7 +22,7 @@ namespace {
 /// Bahdanau, Cho and Bengio (2015), normalised as Salimans and Kingma (2016) do weights: queries
 /// [t, features], keys [s, features], values [s, numbers] and the source's tokens [s] make
 /// [t, numbers]. linear_att, normalize_bias [features], normalize_scalar [1].
-class AdditiveAttention final : public BuiltinLayer {
+class AdditiveAttention final : public BuiltinLayer, public Attends {
  public:
   explicit AdditiveAttention(int64_t features) : features_(features) {}
 
@@ -72,13 +73,18 @@ class AdditiveAttention final : public BuiltinLayer {
 
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
+    return {at::bmm(shares(weights, inputs).shares, inputs[2])};
+  }
+
+  AttentionShares shares(TensorSpan weights, TensorSpan inputs) const override {
     const at::Tensor direction = weights[0] / weights[0].norm() * weights[2];
     const at::Tensor scores = additive_scores(inputs[0] + weights[1], inputs[1], direction);
     const at::Tensor lengths = sequence_lengths(inputs[3]);
     const at::Tensor is_padding = at::arange(inputs[3].size(1), lengths.options()) >= lengths;
-    const at::Tensor shares = at::softmax(
-        scores.masked_fill(is_padding.unsqueeze(1), -std::numeric_limits<double>::infinity()), 2);
-    return {at::bmm(shares, inputs[2])};
+    return {at::softmax(scores.masked_fill(is_padding.unsqueeze(1),
+                                           -std::numeric_limits<double>::infinity()),
+                        2),
+            lengths};
   }
 
  private:

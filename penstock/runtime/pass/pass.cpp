@@ -36,9 +36,17 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
                                        InFlight& record, const BeforeLayer& before_layer) {
   const at::NoGradGuard no_grad;
   Replica& replica = context.replica;
+  SeesLayer sees_layer;
+  const auto& on_layer = context.run.options().on_layer;
+  if (on_layer && !context.run.training) {
+    sees_layer = [&](LayerId layer, model::TensorSpan weights, model::TensorSpan inputs) {
+      on_layer(action.micro_batch, layer, weights, inputs);
+    };
+  }
   record.outputs =
       context.module().forward(context.weights(action), replica.buffers, record.inputs,
-                               context.forward_context(action, record.carried), before_layer);
+                               context.forward_context(action, record.carried), before_layer,
+                               sees_layer);
   if (!context.makes_output()) return {};
   return context.run.loss(record.outputs[context.module().model_outputs().front()],
                           context.targets(action.micro_batch),
