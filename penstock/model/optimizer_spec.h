@@ -82,6 +82,13 @@ inline constexpr std::array<OptimizerParameter, 7> kOfMuon = {
      {.name = "iterations", .value = &Spec::iterations, .usual = 5, .below = 100},
      {.name = "norm_epsilon", .value = &Spec::norm_epsilon, .usual = 1e-7, .above_lowest = true},
      {.name = "adamw_rate", .value = &Spec::adamw_rate, .usual = 1}}};
+/// Those of Vyas et al.'s experiments.
+inline constexpr std::array<OptimizerParameter, 5> kOfSoap = {
+    {beta1(0.95),
+     beta2(0.95),
+     epsilon(1e-8),
+     {.name = "basis_every", .value = &Spec::basis_every, .usual = 10, .lowest = 1, .below = 1e9},
+     {.name = "largest_side", .value = &Spec::largest_side, .usual = 10'000, .below = 1e9}}};
 
 inline constexpr std::array<OptimizerFlag, 1> kNesterov = {
     {{.name = "nesterov", .value = &Spec::nesterov}}};
@@ -115,13 +122,22 @@ inline constexpr std::array<OptimizerState, 3> kAdafactorStates = {
      {.name = "col_var", .shape = StateShape::Columns},
      {.name = "variance", .shape = StateShape::OfVectors}}};
 inline constexpr std::array<OptimizerState, 3> kMuonStates = {
-    {{.name = "momentum", .shape = StateShape::Orthogonal},
+    {{.name = "momentum", .shape = StateShape::OfMatrices},
      {.name = "exp_avg", .shape = StateShape::OfOthers},
      {.name = "exp_avg_sq", .shape = StateShape::OfOthers}}};
 
+/// The first two are AdamW's, too.
+inline constexpr std::array<OptimizerState, 6> kSoapStates = {
+    {{.name = "exp_avg"},
+     {.name = "exp_avg_sq"},
+     {.name = "row_pairs", .shape = StateShape::RowPairs},
+     {.name = "column_pairs", .shape = StateShape::ColumnPairs},
+     {.name = "row_basis", .shape = StateShape::RowPairs},
+     {.name = "column_basis", .shape = StateShape::ColumnPairs}}};
+
 }  // namespace detail
 
-inline constexpr std::array<OptimizerTraits, 13> kOptimizers = {
+inline constexpr std::array<OptimizerTraits, 14> kOptimizers = {
     {{.kind = OptimizerKind::Sgd,
       .name = "sgd",
       .title = "SGD",
@@ -203,7 +219,17 @@ inline constexpr std::array<OptimizerTraits, 13> kOptimizers = {
       .states = detail::kMuonStates,
       .needs_whole_weight = true,
       .parts_weights = true,
-      .usual_state = 1.5}}};
+      .hidden_matrices_only = true,
+      .usual_state = 1.5},
+     {.kind = OptimizerKind::Soap,
+      .name = "soap",
+      .title = "SOAP",
+      .parameters = detail::kOfSoap,
+      .states = detail::kSoapStates,
+      .in_torch = false,
+      .needs_whole_weight = true,
+      .parts_weights = true,
+      .usual_state = 6}}};
 
 constexpr const OptimizerTraits& traits(OptimizerKind kind) {
   return kOptimizers[static_cast<size_t>(kind)];
@@ -270,10 +296,17 @@ inline std::vector<int64_t> state_shape(const OptimizerSpec& spec, const Optimiz
       return weight;
     case StateShape::OfVectors:
       return dims < 2 ? weight : std::vector<int64_t>{0};
-    case StateShape::Orthogonal:
-      return spec.orthogonal ? weight : std::vector<int64_t>{0};
+    case StateShape::OfMatrices:
+      return spec.as_matrix ? weight : std::vector<int64_t>{0};
     case StateShape::OfOthers:
-      return spec.orthogonal ? std::vector<int64_t>{0} : weight;
+      return spec.as_matrix ? std::vector<int64_t>{0} : weight;
+    case StateShape::RowPairs:
+    case StateShape::ColumnPairs: {
+      if (!spec.as_matrix || dims != 2) return {0};
+      const int64_t side = weight[state.shape == StateShape::RowPairs ? 0 : 1];
+      if (static_cast<double>(side) > spec.largest_side) return {0};
+      return {side, side};
+    }
   }
   return weight;
 }

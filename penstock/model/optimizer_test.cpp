@@ -2,9 +2,13 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
+#include <tuple>
+#include <vector>
 
 #include "penstock/model/layer.h"
 #include "penstock/model/optimizers/testing_reference.h"
@@ -187,12 +191,111 @@ TEST(Optimizer, StatesHaveTheirShapesAndFirstNumbers) {
   EXPECT_EQ(shapes(adafactor, {2, 4, 3}), (Shapes{{2, 4, 1}, {2, 1, 3}, {0}}));
   EXPECT_EQ(shapes(adafactor, {4}), (Shapes{{0}, {0}, {4}}));
   EXPECT_EQ(shapes({.kind = OptimizerKind::Muon}, {4, 3}), (Shapes{{4, 3}, {0}, {0}}));
-  EXPECT_EQ(shapes({.kind = OptimizerKind::Muon, .orthogonal = false}, {4, 3}),
+  EXPECT_EQ(shapes({.kind = OptimizerKind::Muon, .as_matrix = false}, {4, 3}),
             (Shapes{{0}, {4, 3}, {4, 3}}));
+  EXPECT_EQ(shapes({.kind = OptimizerKind::Soap}, {4, 3}),
+            (Shapes{{4, 3}, {4, 3}, {4, 4}, {3, 3}, {4, 4}, {3, 3}}));
+  EXPECT_EQ(shapes({.kind = OptimizerKind::Soap, .largest_side = 3}, {4, 3}),
+            (Shapes{{4, 3}, {4, 3}, {0}, {3, 3}, {0}, {3, 3}}));
+  EXPECT_EQ(shapes({.kind = OptimizerKind::Soap, .as_matrix = false}, {4, 3}),
+            (Shapes{{4, 3}, {4, 3}, {0}, {0}, {0}, {0}}));
   EXPECT_EQ(shapes({.kind = OptimizerKind::RmsProp, .momentum = 0}, {4, 3}), (Shapes{{4, 3}}));
   const auto sums = make_optimizer({.kind = OptimizerKind::Adagrad, .initial_accumulator = 0.5})
                         ->new_state(at::zeros({3}));
   EXPECT_TRUE(at::equal(sums[0], at::full({3}, 0.5)));
+}
+
+/// After each step.
+Tensors weights_after(const OptimizerSpec& spec, const at::Tensor& first,
+                      const std::vector<at::Tensor>& gradients) {
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
+  at::Tensor weight = first.clone();
+  Tensors state = optimizer->new_state(weight);
+  Tensors weights;
+  for (size_t step = 0; step < gradients.size(); ++step) {
+    optimizer->step(weight, gradients[step], weight, state,
+                    {.learning_rate = 0.1, .step = static_cast<int64_t>(step) + 1});
+    weights.push_back(weight.clone());
+  }
+  return weights;
+}
+
+std::vector<at::Tensor> random_matrices(int64_t count, at::IntArrayRef sizes) {
+  std::vector<at::Tensor> all;
+  for (int64_t i = 0; i < count; ++i) {
+    all.push_back(random_floats(sizes[0] * sizes[1], static_cast<uint64_t>(50 + i))
+                      .view(sizes)
+                      .to(at::kDouble));
+  }
+  return all;
+}
+
+/// Adam's steps depend on the basis in which a matrix is written; in eigenbases they do not.
+TEST(Soap, ATurnedProblemHasTurnedSteps) {
+  constexpr int64_t kSide = 5;
+  constexpr int64_t kSteps = 25;
+  const auto turned = [](const at::Tensor& matrix) {
+    const auto turns = random_matrices(2, {kSide, kSide});
+    const at::Tensor left = std::get<0>(at::linalg_qr(turns[0]));
+    const at::Tensor right = std::get<0>(at::linalg_qr(turns[1]));
+    return at::mm(at::mm(left, matrix), right);
+  };
+  const at::Tensor first = random_matrices(1, {kSide, kSide}).front();
+  const auto gradients = random_matrices(kSteps, {kSide, kSide});
+  std::vector<at::Tensor> turned_gradients;
+  for (const at::Tensor& gradient : gradients) turned_gradients.push_back(turned(gradient));
+  OptimizerSpec spec = usual_spec(OptimizerKind::Soap, {.weight_decay = 0.1});
+  spec.basis_every = 3;
+  for (const double largest : {10'000, 0}) {  // with 0 there are no eigenbases
+    spec.largest_side = largest;
+    const Tensors plain = weights_after(spec, first, gradients);
+    const Tensors other = weights_after(spec, turned(first), turned_gradients);
+    const bool is_same = at::allclose(turned(plain.back()), other.back(), 1e-8, 1e-9);
+    EXPECT_EQ(is_same, largest > 0) << largest;
+  }
+}
+
+TEST(Soap, WithoutBasesItIsAdamWOneStepLater) {
+  const at::Tensor first = random_matrices(1, {4, 7}).front();
+  const auto gradients = random_matrices(8, {4, 7});
+  OptimizerSpec spec = usual_spec(OptimizerKind::Soap, {.weight_decay = 0.1});
+  spec.largest_side = 3;
+  const Tensors soap = weights_after(spec, first, gradients);
+  EXPECT_TRUE(at::equal(soap.front(), first)) << "the first step makes bases alone";
+  OptimizerSpec adamw = usual_spec(OptimizerKind::AdamW, {.weight_decay = 0.1});
+  adamw.beta1 = spec.beta1;
+  adamw.beta2 = spec.beta2;
+  std::vector<at::Tensor> later;
+  for (size_t step = 1; step < gradients.size(); ++step)
+    later.push_back(gradients[step].to(at::kFloat));
+  const Tensors expected = weights_after(adamw, first.to(at::kFloat), later);
+  for (size_t step = 0; step < expected.size(); ++step)
+    EXPECT_TRUE(at::allclose(soap[step + 1].to(at::kFloat), expected[step], 1e-5, 1e-6)) << step;
+}
+
+/// One side only where the other is too long.
+TEST(Soap, BasesAreOrthonormalAndDiagonalise) {
+  constexpr int64_t kSteps = 200;
+  const auto some = random_matrices(4, {3, 6});
+  OptimizerSpec spec = usual_spec(OptimizerKind::Soap);
+  spec.largest_side = 5;
+  spec.basis_every = 1;
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
+  at::Tensor weight = at::zeros({3, 6}, at::kDouble);
+  Tensors state = optimizer->new_state(weight);
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    // The same four gradients, whose mean product is nearly constant: bases converge.
+    optimizer->step(weight, some[static_cast<size_t>(step % 4)], weight, state,
+                    {.learning_rate = 0, .step = step});
+  }
+  EXPECT_EQ(state[5].numel(), 0);
+  const at::Tensor& basis = state[4];
+  EXPECT_TRUE(at::allclose(at::mm(basis.t(), basis), at::eye(3, at::kDouble), 0, 1e-9));
+  const at::Tensor seen = at::mm(at::mm(basis.t(), state[2]), basis);
+  const at::Tensor values = seen.diag();
+  EXPECT_LT((seen - values.diag()).abs().max().item<double>(), 0.1 * values.max().item<double>());
+  EXPECT_GE(values[0].item<double>(), values[1].item<double>());
+  EXPECT_GE(values[1].item<double>(), values[2].item<double>());
 }
 
 /// NAdam's product of momenta does not depend on which step asks first.
@@ -237,6 +340,8 @@ TEST(Optimizer, RefusesUnknownNamesAndValuesOutOfRange) {
   EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Lars, .trust = 0}), ConfigError);
   EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Adafactor, .clip = 0.5}), ConfigError);
   EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Muon, .iterations = 2.5}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Soap, .basis_every = 2.5}), ConfigError);
+  EXPECT_THROW(make_optimizer({.kind = OptimizerKind::Soap, .basis_every = 0}), ConfigError);
 }
 
 }  // namespace

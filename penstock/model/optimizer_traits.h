@@ -29,7 +29,8 @@ enum class OptimizerKind : uint8_t {
   Lamb,
   Lars,
   Adafactor,
-  Muon
+  Muon,
+  Soap
 };
 
 /// Parameters with a learning rate and a weight decay of their own.
@@ -37,7 +38,7 @@ struct ParameterGroup {
   std::vector<std::string> parameters;  ///< names in the state dict
   double rate_factor = 1;               ///< times the learning rate of the step
   double weight_decay = 0;
-  bool by_adamw = false;  ///< muon: AdamW steps them, whatever their shape
+  bool by_adamw = false;  ///< muon, soap: AdamW steps them, whatever their shape
 };
 
 struct OptimizerSpec {
@@ -45,10 +46,10 @@ struct OptimizerSpec {
   double momentum = 0.9;  ///< sgd, rmsprop, lars, muon
   /// sgd: the step looks ahead along the momentum (Sutskever et al. 2013, as torch.optim does).
   bool nesterov = false;
-  /// Added to the gradient (L2), as torch.optim does; adamw, nadamw, lion, lamb, adafactor and
-  /// muon: taken off the weight.
+  /// Added to the gradient (L2), as torch.optim does; adamw, nadamw, lion, lamb, adafactor, muon
+  /// and soap: taken off the weight.
   double weight_decay = 0;
-  double beta1 = 0.9;  ///< adam and its kin, lion
+  double beta1 = 0.9;  ///< adam and its kin, lion, soap
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double rate_factor = 1;         ///< times the learning rate of the step
@@ -70,9 +71,11 @@ struct OptimizerSpec {
   double norm_epsilon = 1e-7;      ///< muon: smallest norm that is divided by
   bool match_rms = false;          ///< muon: updates as large as Adam's
   double adamw_rate = 1;           ///< muon: times the rate, for what AdamW steps
-  /// muon, for one weight: it is a matrix whose updates are made orthogonal; otherwise AdamW steps
-  /// it. parameter_optimizers.h decides.
-  bool orthogonal = true;
+  double basis_every = 10;         ///< soap: steps between two bases
+  double largest_side = 10'000;    ///< soap: longer sides of matrices keep their own basis
+  /// muon, soap, for one weight: it is stepped as a matrix; otherwise AdamW steps it.
+  /// parameter_optimizers.h decides.
+  bool as_matrix = true;
   bool mean_step = false;  ///< keeps a running mean of its steps (plan::Compensation::Correct)
   /// Weights of one dimension, as norms and biases are, decay like the others.
   bool decays_vectors = true;
@@ -112,11 +115,13 @@ struct OptimizerFlag {
 /// Which numbers of a weight a state has; no numbers: the shape [0].
 enum class StateShape : uint8_t {
   OfWeight,
-  Rows,        ///< of matrices and more: one number per row, [.., rows, 1]
-  Columns,     ///< of matrices and more: one per column, [.., 1, columns]
-  OfVectors,   ///< the shape of weights with fewer than two dimensions
-  Orthogonal,  ///< that of weights whose updates are made orthogonal
-  OfOthers     ///< that of the others
+  Rows,         ///< of matrices and more: one number per row, [.., rows, 1]
+  Columns,      ///< of matrices and more: one per column, [.., 1, columns]
+  OfVectors,    ///< the shape of weights with fewer than two dimensions
+  OfMatrices,   ///< that of weights that are stepped as matrices
+  OfOthers,     ///< that of the others
+  RowPairs,     ///< of weights that are stepped as matrices: [rows, rows], unless they are too many
+  ColumnPairs,  ///< the same of columns
 };
 
 /// A tensor that an optimiser keeps per weight.
@@ -143,8 +148,10 @@ struct OptimizerTraits {
   /// A number of the step depends on others of its weight: shares of a weight cannot be stepped
   /// apart.
   bool needs_whole_weight = false;
-  /// Hidden matrices are stepped otherwise than the other weights (OptimizerSpec::orthogonal).
+  /// Matrices are stepped otherwise than the other weights (OptimizerSpec::as_matrix).
   bool parts_weights = false;
+  /// Only hidden ones are: not tables of embeddings, nor those of the first and the last layer.
+  bool hidden_matrices_only = false;
   /// Bytes of state per byte of weights, about, where the model is not known; below 0: its states.
   double usual_state = -1;
 };

@@ -62,12 +62,11 @@ OptimizerSpec in_its_group(OptimizerSpec own, const OwnParameter& parameter,
   const ParameterGroup& group = *found->second;
   own.rate_factor = group.rate_factor;
   own.weight_decay = group.weight_decay;
-  own.orthogonal = !group.by_adamw;
-  if (traits(own.kind).parts_weights && own.orthogonal && parameter.shape.size() != 2) {
-    throw ConfigError(fmt::format(
-        "optimiser: {} makes updates of matrices orthogonal; '{}' has the shape [{}]: AdamW can "
-        "step it",
-        to_string(own.kind), parameter.name, fmt::join(parameter.shape, ", ")));
+  own.as_matrix = !group.by_adamw;
+  if (traits(own.kind).parts_weights && own.as_matrix && parameter.shape.size() != 2) {
+    throw ConfigError(
+        fmt::format("optimiser: {} is for matrices; '{}' has the shape [{}]: AdamW can step it",
+                    to_string(own.kind), parameter.name, fmt::join(parameter.shape, ", ")));
   }
   return own;
 }
@@ -92,9 +91,11 @@ ParameterOptimizers::ParameterOptimizers(const Model& model, const OptimizerSpec
     OptimizerSpec one = general;
     const LayerId layer = parameter.place.layer;
     const bool is_table = model.layer(layer).kind().find("embedding") != std::string::npos;
+    const bool is_hidden =
+        !is_table && layer != own.front().place.layer && layer != own.back().place.layer;
     if (parts)
-      one.orthogonal = parameter.shape.size() == 2 && !is_table &&
-                       layer != own.front().place.layer && layer != own.back().place.layer;
+      one.as_matrix =
+          parameter.shape.size() == 2 && (is_hidden || !traits(spec.kind).hidden_matrices_only);
     if (spares_vectors && parameter.shape.size() < 2) one.weight_decay = 0;
     choose(parameter.place, one);
   }
@@ -104,7 +105,7 @@ void ParameterOptimizers::choose(const graph::ParameterRef& parameter, const Opt
   const auto is_same = [&spec](const std::unique_ptr<Optimizer>& other) {
     const OptimizerSpec& made = other->spec();
     return made.rate_factor == spec.rate_factor && made.weight_decay == spec.weight_decay &&
-           made.orthogonal == spec.orthogonal;
+           made.as_matrix == spec.as_matrix;
   };
   size_t place = 0;
   while (place < optimizers_.size() && !is_same(optimizers_[place])) ++place;

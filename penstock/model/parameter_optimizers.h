@@ -1,6 +1,6 @@
 // The optimisers of a model's parameters: one for all, or one for each group of them
-// (OptimizerSpec::groups), and for the hidden matrices and the rest of it where the optimiser parts
-// them (Muon).
+// (OptimizerSpec::groups), and for the matrices and the rest of it where the optimiser parts them
+// (Muon, SOAP).
 //
 //   ParameterOptimizers optimizers(model, spec);
 //   optimizers.of({layer, 0}).step(...);
@@ -20,9 +20,10 @@ namespace penstock::model {
 class ParameterOptimizers {
  public:
   /// Throws ConfigError as make_optimizer(), and for a parameter that is in no group or in two. A
-  /// tied parameter has the group of its owner. Where the optimiser parts weights, matrices are
-  /// orthogonal (OptimizerSpec) unless their group says otherwise; without groups, those of the
-  /// first and of the last layer with weights are not (Jordan et al. 2024: hidden layers).
+  /// tied parameter has the group of its owner. Where the optimiser parts weights, those of two
+  /// dimensions are stepped as matrices (OptimizerSpec) unless their group says otherwise; without
+  /// groups, Muon leaves out those of the first and of the last layer with weights, and tables of
+  /// embeddings (Jordan et al. 2024: hidden layers).
   ParameterOptimizers(const Model& model, const OptimizerSpec& spec);
 
   /// That of a parameter; lives as long as this.

@@ -92,13 +92,22 @@ Model three_layers() {
 TEST(ParameterOptimizers, MuonStepsHiddenMatricesAndAdamWTheRest) {
   const Model model = three_layers();
   const ParameterOptimizers optimizers(model, usual_spec(OptimizerKind::Muon));
-  const auto is_orthogonal = [&](const char* layer, int parameter) {
-    return optimizers.of({model.graph().find(layer), parameter}).spec().orthogonal;
+  const auto is_matrix = [&](const char* layer, int parameter) {
+    return optimizers.of({model.graph().find(layer), parameter}).spec().as_matrix;
   };
-  EXPECT_TRUE(is_orthogonal("hidden", 0));
-  EXPECT_FALSE(is_orthogonal("hidden", 1)) << "a bias";
-  EXPECT_FALSE(is_orthogonal("in", 0));
-  EXPECT_FALSE(is_orthogonal("out", 0));
+  EXPECT_TRUE(is_matrix("hidden", 0));
+  EXPECT_FALSE(is_matrix("hidden", 1)) << "a bias";
+  EXPECT_FALSE(is_matrix("in", 0));
+  EXPECT_FALSE(is_matrix("out", 0));
+}
+
+TEST(ParameterOptimizers, SoapStepsAllMatrices) {
+  const Model model = three_layers();
+  const ParameterOptimizers optimizers(model, usual_spec(OptimizerKind::Soap));
+  for (const char* layer : {"in", "hidden", "out"}) {
+    EXPECT_TRUE(optimizers.of({model.graph().find(layer), 0}).spec().as_matrix) << layer;
+    EXPECT_FALSE(optimizers.of({model.graph().find(layer), 1}).spec().as_matrix) << layer;
+  }
 }
 
 TEST(ParameterOptimizers, GroupsSayWhatMuonSteps) {
@@ -106,10 +115,10 @@ TEST(ParameterOptimizers, GroupsSayWhatMuonSteps) {
   OptimizerSpec spec = usual_spec(OptimizerKind::Muon);
   spec.groups = {{{"in.weight", "out.weight"}, 1, 0}, {{"in.bias", "out.bias"}, 0.5, 0, true}};
   const ParameterOptimizers optimizers(model, spec);
-  EXPECT_TRUE(optimizers.of({model.graph().find("out"), 0}).spec().orthogonal);
-  EXPECT_FALSE(optimizers.of({model.graph().find("out"), 1}).spec().orthogonal);
+  EXPECT_TRUE(optimizers.of({model.graph().find("out"), 0}).spec().as_matrix);
+  EXPECT_FALSE(optimizers.of({model.graph().find("out"), 1}).spec().as_matrix);
   spec.groups = {{{"in.weight", "in.bias", "out.weight", "out.bias"}, 1, 0}};
-  EXPECT_THAT(refusal(spec), HasSubstr("muon makes updates of matrices orthogonal; 'in.bias' has"));
+  EXPECT_THAT(refusal(spec), HasSubstr("muon is for matrices; 'in.bias' has"));
 }
 
 TEST(ParameterOptimizers, CountTheStateOfAModel) {
@@ -120,6 +129,8 @@ TEST(ParameterOptimizers, CountTheStateOfAModel) {
   EXPECT_EQ(kept(OptimizerKind::RmsProp), 1);
   // Of 60 numbers 16 are a hidden matrix.
   EXPECT_DOUBLE_EQ(kept(OptimizerKind::Muon), (16 + 2.0 * 44) / 60);
+  // Of three matrices [4, 4] six such matrices, of the biases two vectors.
+  EXPECT_DOUBLE_EQ(kept(OptimizerKind::Soap), (6 * 48 + 2.0 * 12) / 60);
   // Four rows and four columns of each matrix; all numbers of a bias.
   EXPECT_DOUBLE_EQ(kept(OptimizerKind::Adafactor), (3 * 8 + 12) / 60.0);
 }

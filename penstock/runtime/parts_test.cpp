@@ -33,7 +33,7 @@ TEST_F(WeightStoreTest, AStepKeepsVersionsThatAreStillNeeded) {
 TEST_F(WeightStoreTest, RefusesStateOfAnotherShapeAndStaysAsItWas) {
   model::OptimizerSpec spec = model::usual_spec(model::OptimizerKind::Muon);
   const auto of_matrices = model::make_optimizer(spec);
-  spec.orthogonal = false;
+  spec.as_matrix = false;
   const auto of_others = model::make_optimizer(spec);
   WeightStore store({at::ones({2, 3})}, *of_matrices);
   const WeightStore other({at::zeros({2, 3})}, *of_others);

@@ -100,8 +100,9 @@ class Trainer:
     :param label_smoothing: cross-entropy spreads this share of a target over all classes
     :param ignore_index: targets of this value count nothing in cross-entropy; None: -100
     :param optimizer: "SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "ASGD", "Adafactor",
-        "Muon", "NAdamW", "Lion", "LAMB" or "LARS", with ``lr`` (None: 0.001), ``weight_decay``
-        (None: 0.01 of AdamW, 0.1 of Muon, otherwise 0), and where they have them ``momentum``,
+        "Muon", "NAdamW", "Lion", "LAMB", "LARS" or "SOAP", with ``lr`` (None: 0.001),
+        ``weight_decay`` (None: 0.01 of AdamW, 0.1 of Muon, otherwise 0), and where they have them
+        ``momentum``,
         ``nesterov``, ``betas`` and ``eps``. What else an optimiser has may follow its name, as in
         "adam,amsgrad". Or a new optimiser of torch.optim for the module's parameters: its groups,
         with their rates and weight decays, are taken over, and the learning rates that it has when

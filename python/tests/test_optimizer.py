@@ -86,6 +86,69 @@ def trained_by_torch(module, optimizer, x, y, steps, scheduler=None):
     return rates, module.state_dict()
 
 
+class Square(nn.Module):
+    """Square matrices alone, whose gradients have full rank, and so one pair of eigenbases."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+class Soap:
+    """Algorithm 3 of Vyas et al. 2024 in float64, as plainly as it can be written: bases in the
+    order of their eigenvalues, a first step that only makes them, AdamW for vectors."""
+
+    def __init__(self, parameters, lr, decay, every, beta=0.95, epsilon=1e-8):
+        self.parameters = list(parameters)
+        self.lr, self.decay, self.every, self.beta, self.epsilon = lr, decay, every, beta, epsilon
+        self.state = [None] * len(self.parameters)
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self):
+        self.steps += 1
+        for i, weight in enumerate(self.parameters):
+            if weight.dim() == 2:
+                self.matrix(i, weight, weight.grad)
+            else:
+                mean, square = self.state[i] or (torch.zeros_like(weight),) * 2
+                self.state[i] = self.adam(weight, mean, square, weight.grad, self.steps,
+                                          lambda one: one, lambda one: one)  # fmt: skip
+
+    def adam(self, weight, mean, square, gradient, step, seen, back):
+        mean = self.beta * mean + (1 - self.beta) * gradient
+        square = self.beta * square + (1 - self.beta) * seen(gradient) ** 2
+        by = 1 - self.beta**step
+        weight *= 1 - self.lr * self.decay
+        weight -= self.lr * back(seen(mean) / by / ((square / by).sqrt() + self.epsilon))
+        return mean, square
+
+    def matrix(self, i, weight, gradient):
+        products = gradient @ gradient.T, gradient.T @ gradient
+        if self.steps == 1:
+            pairs = [(1 - self.beta) * one for one in products]
+            bases = [torch.linalg.eigh(one).eigenvectors.flip(1) for one in pairs]
+            self.state[i] = torch.zeros_like(weight), torch.zeros_like(weight), pairs, bases
+            return
+        mean, square, pairs, (left, right) = self.state[i]
+        mean, square = self.adam(weight, mean, square, gradient, self.steps - 1,
+                                 lambda one: left.T @ one @ right,
+                                 lambda one: left @ one @ right.T)  # fmt: skip
+        pairs = [self.beta * old + (1 - self.beta) * new for old, new in zip(pairs, products)]
+        if (self.steps - 1) % self.every == 0:
+            orders = [(basis.T @ one @ basis).diag().argsort(descending=True)
+                      for one, basis in zip(pairs, (left, right))]  # fmt: skip
+            square = square[orders[0]][:, orders[1]]
+            left, right = (torch.linalg.qr(one @ basis[:, order]).Q
+                           for one, basis, order in zip(pairs, (left, right), orders))  # fmt: skip
+        self.state[i] = mean, square, pairs, (left, right)
+
+
 class Weights(nn.Module):
     """A loss whose gradients are the sample's numbers."""
 
@@ -440,14 +503,166 @@ class Optimizers(unittest.TestCase):
                              large_batch="decay")  # fmt: skip
         trainer.fit(self.x, self.y, epochs=2, shuffle=False)
         self.close(trainer.state_dict(), weights)
-        for options in ({"large_batch": "all"},
-                        {"large_batch": "scale", "optimizer": SGD(Net().parameters(), lr=0.1)}):
-            with self.assertRaises(ValueError):
-                trainer_of(Net(), self.x, **options)
+        with self.assertRaises(ValueError):
+            trainer_of(Net(), self.x, large_batch="scale", optimizer=SGD(Net().parameters(), lr=1))
+        # The same texts are refused as on the command line, before a plan is measured.
+        for rules in ("all", "warmup,scale", "-gamma", "all,-decay"):
+            with self.assertRaisesRegex(penstock.PenstockError, "the warm-up needs scale_steps"):
+                trainer_of(Net(), self.x, large_batch=rules, base_batch_size=4)
+        with self.assertRaisesRegex(penstock.PenstockError, "expected all, scale, warmup"):
+            trainer_of(Net(), self.x, large_batch="all,-warmups", base_batch_size=4)
+        for options in ({"large_batch": "all,-warmup"}, {"large_batch": "scale"},
+                        {"large_batch": "all", "lr_warmup": 3},
+                        {"large_batch": "all", "base_batch_size": BATCH}):
+            trainer_of(Net(), self.x, **{"base_batch_size": 4, **options})
 
-    def test_rates_that_follow_evaluations_are_the_callers(self):
-        with self.assertRaisesRegex(penstock.PenstockError, "the caller evaluates"):
-            trainer_of(Net(), self.x, lr_schedule="ReduceLROnPlateau,patience=3")
+    def test_soap_is_its_paper_in_float64(self):
+        generator = torch.Generator().manual_seed(5)
+        y = torch.randn(SAMPLES, 6, generator=generator)
+        for options, every in (("soap", 10), ("soap,basis_every=2", 2)):
+            module = Square().double()
+            optimizer = Soap(module.parameters(), 0.01, 0.1, every)
+            trainer = trainer_of(Square(), self.x, optimizer=options, lr=0.01, weight_decay=0.1,
+                                 loss="mean-squared-error")  # fmt: skip
+            before = trainer.state_dict()
+            trainer.step(self.x[:BATCH], y[:BATCH])
+            for name, value in trainer.state_dict().items():
+                self.assertEqual(torch.equal(value, before[name]), value.dim() == 2, name)
+            trainer = trainer_of(Square(), self.x, optimizer=options, lr=0.01, weight_decay=0.1,
+                                 loss="mean-squared-error")  # fmt: skip
+            for step in range(24):
+                begin = BATCH * step % SAMPLES
+                x, target = self.x[begin : begin + BATCH], y[begin : begin + BATCH]
+                optimizer_loss = nn.functional.mse_loss(module(x.double()), target.double())
+                module.zero_grad()
+                optimizer_loss.backward()
+                optimizer.step()
+                trainer.step(x, target)
+            for name, value in module.state_dict().items():
+                found = trainer.state_dict()[name]
+                self.assertLess((found - value).abs().max().item(), 1e-5, name)
+
+    #: Losses that a caller may have found after each epoch.
+    FOUND = (0.9, 0.8, 0.81, 0.82, 0.7, 0.75, 0.76, 0.77)
+
+    def test_plateaus_are_pytorchs(self):
+        for options, text in (
+            ({"patience": 1, "factor": 0.5}, "patience=1,factor=0.5"),
+            ({"mode": "max", "patience": 0, "factor": 0.3, "cooldown": 1, "min_lr": 0.002},
+             "mode=max,patience=0,factor=0.3,cooldown=1,min_lr=0.002"),
+            ({"patience": 0, "threshold": 0.06, "threshold_mode": "abs"},
+             "patience=0,threshold=0.06,threshold_mode=abs"),
+        ):
+            made = (f"ReduceLROnPlateau,{text}",
+                    lambda o, options=options: lr_scheduler.ReduceLROnPlateau(o, **options))
+            expected = Net()
+            optimizer = SGD(expected.parameters(), lr=0.1, momentum=0.9)
+            scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, **options)
+            rates = []
+            for value in self.FOUND:
+                rates += trained_by_torch(expected, optimizer, self.x, self.y, 6)[0]
+                scheduler.step(value)
+            self.assertGreater(len(set(rates)), 2)
+            for schedule in made:
+                for mine in ("SGD", None):  # by name, and an object
+                    with self.subTest(options=options, schedule=schedule, optimizer=mine):
+                        module = Net()
+                        choice = {"optimizer": mine, "lr": 0.1, "momentum": 0.9} if mine else {
+                            "optimizer": SGD(module.parameters(), lr=0.1, momentum=0.9)}
+                        trainer = trainer_of(module, self.x, lr_schedule=schedule, **choice)
+                        found = []
+                        for value in self.FOUND:
+                            trainer.fit(self.x, self.y, shuffle=False,
+                                        callbacks=lambda one: found.append(one["lr"]))
+                            trainer.observe(value)
+                        for a, b in zip(found, rates, strict=True):
+                            self.assertAlmostEqual(a, b, delta=1e-12)
+                        self.close(trainer.state_dict(), expected.state_dict())
+
+    def test_the_trigger_of_a_mean_is_that_of_nt_asgd(self):
+        """Merity et al. 2018, algorithm 1, by hand; the mean as AveragedModel makes it."""
+        most = 1
+        expected = Net()
+        optimizer = SGD(expected.parameters(), lr=0.1)
+        averaged, values, began = None, [], None
+        for epoch, value in enumerate(self.FOUND):
+            for step in range(6):
+                x, y = self.x[BATCH * step :][:BATCH], self.y[BATCH * step :][:BATCH]
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(expected(x), y).backward()
+                optimizer.step()
+                if averaged is not None:
+                    averaged.update_parameters(expected)
+            if averaged is None and len(values) > most and value > min(values[:-most]):
+                averaged, began = swa_utils.AveragedModel(expected), epoch
+            values.append(value)
+        self.assertTrue(0 < began < len(self.FOUND) - 1)
+        trainer = trainer_of(Net(), self.x, lr=0.1, swa_trigger=most)
+        with tempfile.TemporaryDirectory() as folder:
+            for epoch, value in enumerate(self.FOUND):
+                if epoch in (2, began + 1):  # before and after the mean begins
+                    trainer.save(folder)
+                    trainer = trainer_of(Net(), self.x, lr=0.1, swa_trigger=most)
+                    trainer.resume(folder)
+                trainer.fit(self.x, self.y, shuffle=False)
+                trainer.observe(value)
+        self.close(trainer.state_dict(), expected.state_dict())
+        self.close(trainer.averaged_state_dict(), averaged.module.state_dict())
+
+    def test_a_plateau_goes_on_where_it_was_saved(self):
+        def run(stops, lr=0.1):
+            make = lambda: trainer_of(  # noqa: E731
+                Net(), self.x, lr=lr, momentum=0.9,
+                lr_schedule="ReduceLROnPlateau,patience=0,factor=0.5,cooldown=1")  # fmt: skip
+            trainer = make()
+            rates = []
+            with tempfile.TemporaryDirectory() as folder:
+                for epoch, value in enumerate(self.FOUND):
+                    if epoch in stops:
+                        trainer.save(folder)
+                        trainer = make()
+                        self.assertTrue(trainer.resume(folder))
+                    rates.append(trainer.lr)
+                    trainer.fit(self.x, self.y)
+                    trainer.observe(value)
+            return rates, trainer.state_dict()
+
+        rates, weights = run(())
+        for stops in ((3,), (4, 5), range(len(self.FOUND))):
+            found, other = run(stops)
+            self.assertEqual(found, rates)
+            for name, value in weights.items():
+                self.assertTrue(torch.equal(other[name], value), name)
+        self.assertLess(rates[-1], rates[0] / 3)
+        # Another rate counts, with the falls so far.
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"lr_schedule": "ReduceLROnPlateau,patience=0,factor=0.5"}
+            trainer = trainer_of(Net(), self.x, lr=0.1, **options)
+            trainer.fit(self.x, self.y)
+            for value in (0.5, 0.6):
+                trainer.observe(value)
+            self.assertAlmostEqual(trainer.lr, 0.05, delta=1e-12)
+            trainer.save(folder)
+            other = trainer_of(Net(), self.x, lr=0.02, **options)
+            other.resume(folder)
+            self.assertAlmostEqual(other.lr, 0.01, delta=1e-12)
+
+    def test_a_metric_that_rises(self):
+        trainer = trainer_of(Net(), self.x, lr=0.1,
+                             lr_schedule="ReduceLROnPlateau,patience=0,factor=0.5")  # fmt: skip
+        for value in (0.5, 0.6, 0.7):
+            trainer.observe(value, rises=True)
+        self.assertEqual(trainer.lr, 0.1)
+        trainer.observe(0.65, rises=True)
+        self.assertAlmostEqual(trainer.lr, 0.05, delta=1e-12)
+
+    def test_values_that_nothing_waits_for_are_refused(self):
+        trainer = trainer_of(Net(), self.x, lr=0.1)
+        with self.assertRaisesRegex(penstock.PenstockError, "ReduceLROnPlateau"):
+            trainer.observe(0.5)
+        trainer = trainer_of(Net(), self.x, lr=0.1, lr_schedule=lr_scheduler.ReduceLROnPlateau)
+        with self.assertRaisesRegex(RuntimeError, "rates are fixed"):
+            trainer.fit(self.x, self.y, callbacks=lambda one: trainer.observe(0.5))
 
     def test_a_schedule_moves_all_groups(self):
         expected = Net()

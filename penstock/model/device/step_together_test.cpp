@@ -21,7 +21,9 @@ std::vector<OptimizerSpec> specs() {
   for (const OptimizerSpec& spec : reference::whole_weight_specs()) all.push_back(spec);
   all.push_back({.kind = OptimizerKind::Adafactor, .weight_decay = 0.01});
   all.push_back({.kind = OptimizerKind::Muon, .momentum = 0.95, .nesterov = true});
-  all.push_back({.kind = OptimizerKind::Muon, .weight_decay = 0.1, .orthogonal = false});
+  all.push_back({.kind = OptimizerKind::Muon, .weight_decay = 0.1, .as_matrix = false});
+  all.push_back({.kind = OptimizerKind::Soap, .weight_decay = 0.1, .basis_every = 2});
+  all.push_back({.kind = OptimizerKind::Soap, .as_matrix = false});
   return all;
 }
 

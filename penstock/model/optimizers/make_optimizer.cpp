@@ -7,8 +7,11 @@
 
 #include <array>
 #include <cmath>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "penstock/model/optimizers/adagrad.h"
 #include "penstock/model/optimizers/adam.h"
@@ -135,27 +138,35 @@ class Averaging final : public Optimizer {
   Made stepping_;
 };
 
-/// What Muon leaves to AdamW: the first state, its momentum, has no numbers.
-class MuonsAdamW final : public Optimizer {
+/// What Muon and SOAP leave to AdamW: of their states two are AdamW's, the others have no numbers.
+class AdamWOfTheRest final : public Optimizer {
  public:
-  explicit MuonsAdamW(const OptimizerSpec& spec) : Optimizer(spec), adamw_(adamw(spec)) {}
+  /// `first`: the place of AdamW's states.
+  AdamWOfTheRest(const OptimizerSpec& spec, size_t first)
+      : Optimizer(spec), first_(first), adamw_(adamw(spec)) {}
 
   void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
             std::span<at::Tensor> state, const StepContext& context) const override {
-    adamw_.step(weight, gradient, new_weight, state.subspan(1), context);
+    adamw_.step(weight, gradient, new_weight, state.subspan(first_, kStates), context);
   }
   void step_together(std::span<WeightStep> weights, const StepContext& context) const override {
     std::vector<WeightStep> own(weights.begin(), weights.end());
-    for (WeightStep& one : own) one.state.erase(one.state.begin());
+    for (WeightStep& one : own) {
+      const std::span<at::Tensor> state = std::span(one.state).subspan(first_, kStates);
+      one.state = std::vector<at::Tensor>(state.begin(), state.end());
+    }
     adamw_.step_together(own, context);
   }
 
  private:
+  static constexpr size_t kStates = 2;
+
   static OptimizerSpec adamw(OptimizerSpec spec) {
     spec.rate_factor *= spec.adamw_rate;
     return spec;
   }
 
+  size_t first_;
   detail::FormulaOptimizer<AdamFormula<Decay::OfWeight>> adamw_;
 };
 
@@ -191,12 +202,21 @@ Made make_any_rms_prop(const OptimizerSpec& spec) {
   return spec.momentum == 0 ? make_rms_prop<false>(spec) : make_rms_prop<true>(spec);
 }
 
+void check_whole(std::string_view name, double value) {
+  if (value == std::floor(value)) return;
+  throw ConfigError(fmt::format("optimiser: {} must be a whole number, found {}", name, value));
+}
+
 Made make_muon(const OptimizerSpec& spec) {
-  if (spec.iterations != std::floor(spec.iterations)) {
-    throw ConfigError(
-        fmt::format("optimiser: iterations must be a whole number, found {}", spec.iterations));
-  }
-  return spec.orthogonal ? make_whole<detail::Muon>(spec) : make_whole<MuonsAdamW>(spec);
+  check_whole("iterations", spec.iterations);
+  if (spec.as_matrix) return make_whole<detail::Muon>(spec);
+  return std::make_unique<AdamWOfTheRest>(spec, 1);
+}
+
+Made make_soap(const OptimizerSpec& spec) {
+  check_whole("basis_every", spec.basis_every);
+  if (spec.as_matrix) return make_whole<detail::Soap>(spec);
+  return std::make_unique<AdamWOfTheRest>(spec, 0);
 }
 
 /// In the order of the rows.
@@ -213,7 +233,8 @@ constexpr std::array<Made (*)(const OptimizerSpec&), kOptimizers.size()> kMakers
     make_whole<detail::Lamb>,
     make_whole<detail::Lars>,
     make_whole<detail::Adafactor>,
-    make_muon};
+    make_muon,
+    make_soap};
 
 void check_parameter(const OptimizerSpec& spec, const OptimizerParameter& parameter) {
   const std::string refusal = parameter.refusal(spec.*parameter.value);

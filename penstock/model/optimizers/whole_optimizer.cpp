@@ -1,10 +1,12 @@
 #include "penstock/model/optimizers/whole_optimizer.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "penstock/util/check.h"
 
@@ -39,6 +41,35 @@ at::Tensor orthogonalised(const at::Tensor& matrix, int64_t iterations, double e
     x = at::addmm(x, at::addmm(gram, gram, gram, kB, kC), x, kA);
   }
   return is_tall ? x.t() : x;
+}
+
+/// SOAP's for one side of a matrix; without numbers where the side is too long.
+struct Side {
+  at::Tensor& pairs;
+  at::Tensor& basis;
+  bool is_used() const { return basis.dim() == 2; }
+};
+
+/// `matrix` [rows, columns] as the bases see it: rows.basis^T matrix columns.basis; or back.
+at::Tensor turned(at::Tensor matrix, const Side& rows, const Side& columns, bool back) {
+  if (rows.is_used()) matrix = at::mm(back ? rows.basis : rows.basis.t(), matrix);
+  if (columns.is_used()) matrix = at::mm(matrix, back ? columns.basis.t() : columns.basis);
+  return matrix;
+}
+
+/// The first basis: eigenvectors, those of the largest eigenvalues first.
+void begin_basis(const Side& side) {
+  if (side.is_used()) side.basis.copy_(std::get<1>(at::linalg_eigh(side.pairs)).flip({1}));
+}
+
+/// Algorithm 4. `squares` has its moments along `dim` in the basis' order.
+void move_basis(const Side& side, at::Tensor& squares, int64_t dim) {
+  if (!side.is_used()) return;
+  const at::Tensor product = at::mm(side.pairs, side.basis);
+  const at::Tensor order =
+      at::argsort((side.basis * product).sum(0), /*dim=*/0, /*descending=*/true);
+  squares.copy_(squares.index_select(dim, order));
+  side.basis.copy_(std::get<0>(at::linalg_qr(product.index_select(1, order))));
 }
 
 }  // namespace
@@ -133,6 +164,41 @@ void Muon::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::
                                          : std::sqrt(std::max(1.0, rows / columns));
   weight.mul_(1 - rate(context) * spec().weight_decay);
   weight.add_(update, -rate(context) * length);
+}
+
+void Soap::change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
+                  const StepContext& context) const {
+  PENSTOCK_CHECK(weight.dim() == 2, weight.sizes());
+  const Side rows{state[2], state[4]};
+  const Side columns{state[3], state[5]};
+  const double share = 1 - spec().beta2;
+  const auto keep_pairs = [&] {
+    if (rows.is_used()) rows.pairs.lerp_(at::mm(gradient, gradient.t()), share);
+    if (columns.is_used()) columns.pairs.lerp_(at::mm(gradient.t(), gradient), share);
+  };
+  if (context.step == 1) {
+    keep_pairs();
+    begin_basis(rows);
+    begin_basis(columns);
+    return;
+  }
+  // Of Adam's steps, which begin with the second one.
+  const int64_t step = context.step - 1;
+  const double beta1 = context.momentum.value_or(spec().beta1);
+  const double of_average = 1 / (1 - std::pow(beta1, static_cast<double>(step)));
+  const double of_root = 1 / std::sqrt(1 - std::pow(spec().beta2, static_cast<double>(step)));
+  const at::Tensor seen = turned(gradient, rows, columns, /*back=*/false);
+  state[0].lerp_(gradient, 1 - beta1);
+  state[1].mul_(spec().beta2).addcmul_(seen, seen, share);
+  const at::Tensor update = turned(state[0], rows, columns, /*back=*/false)
+                                .mul(of_average)
+                                .div_(state[1].sqrt().mul_(of_root).add_(spec().epsilon));
+  weight.mul_(1 - rate(context) * spec().weight_decay);
+  weight.add_(turned(update, rows, columns, /*back=*/true), -rate(context));
+  keep_pairs();
+  if (step % static_cast<int64_t>(spec().basis_every) != 0) return;
+  move_basis(rows, state[1], 0);
+  move_basis(columns, state[1], 1);
 }
 
 }  // namespace penstock::model::detail

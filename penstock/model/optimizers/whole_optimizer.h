@@ -76,4 +76,19 @@ class Muon final : public WholeOptimizer {
               const StepContext& context) const override;
 };
 
+/// SOAP (Vyas et al. 2024, algorithm 3): Adam in the eigenbases of Shampoo's preconditioners. The
+/// pairs of rows are the mean of G G^T with beta2 as its old value's share, those of columns of
+/// G^T G; every OptimizerSpec::basis_every steps their bases take a step of orthogonal iteration
+/// (algorithm 4) in the order of their eigenvalues, which the second moments follow. The first step
+/// only makes bases, by eigh, and moves no weight. As in Adam epsilon is added to the corrected
+/// root. On a GPU the bases wait for their decompositions. Weights are matrices, [rows, columns].
+class Soap final : public WholeOptimizer {
+ public:
+  using WholeOptimizer::WholeOptimizer;
+
+ private:
+  void change(at::Tensor& weight, const at::Tensor& gradient, std::span<at::Tensor> state,
+              const StepContext& context) const override;
+};
+
 }  // namespace penstock::model::detail

@@ -276,13 +276,13 @@ TEST(MeasureShare, MuonStepsTheLayersThatItStepsInTheWholeModel) {
   const detail::ModelPart part =
       detail::part_of(model, run, {LayerId{-1}, LayerId{1}, LayerId{2}, LayerId{3}});
   const detail::ModelPass pass(part, options);
-  const auto is_orthogonal = [&](int layer, int parameter) {
-    return pass.optimizer_of({LayerId{layer}, parameter}).spec().orthogonal;
+  const auto is_matrix = [&](int layer, int parameter) {
+    return pass.optimizer_of({LayerId{layer}, parameter}).spec().as_matrix;
   };
-  EXPECT_TRUE(is_orthogonal(0, 0)) << "the share's first layer, hidden in the model";
-  EXPECT_FALSE(is_orthogonal(0, 1)) << "a bias";
-  EXPECT_TRUE(is_orthogonal(1, 0));
-  EXPECT_FALSE(is_orthogonal(2, 0)) << "the model's last layer";
+  EXPECT_TRUE(is_matrix(0, 0)) << "the share's first layer, hidden in the model";
+  EXPECT_FALSE(is_matrix(0, 1)) << "a bias";
+  EXPECT_TRUE(is_matrix(1, 0));
+  EXPECT_FALSE(is_matrix(2, 0)) << "the model's last layer";
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ using Specs = std::vector<model::ParameterSpec>;
 
 constexpr std::string_view kOptimizer = "optimizer.";
 
-/// A state has the shape of its weight, no numbers, or one number per row or column: the optimiser
-/// says which (model::StateShape), and finds others when it takes them.
+/// A state has the shape of its weight, no numbers, or one number per row or column, or per pair of
+/// them: the optimiser says which (model::StateShape), and finds others when it takes them.
 bool is_state_shape(const std::vector<int64_t>& found, const std::vector<int64_t>& weight) {
   if (found == weight || found == std::vector<int64_t>{0}) return true;
   const size_t dims = weight.size();
@@ -31,6 +31,7 @@ bool is_state_shape(const std::vector<int64_t>& found, const std::vector<int64_t
     std::vector<int64_t> lines = weight;
     lines[reduced] = 1;
     if (found == lines) return true;
+    if (dims == 2 && found == std::vector<int64_t>{weight[reduced], weight[reduced]}) return true;
   }
   return false;
 }
