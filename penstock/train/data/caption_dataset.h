@@ -42,7 +42,7 @@ class CaptionDataset final : public Dataset {
       const std::vector<std::vector<int64_t>>& targets) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
   int64_t count_targets(const std::vector<int64_t>& indices) const override;
-  const LeftOut& left_out() const { return left_out_; }
+  LeftOut left_out() const override { return left_out_; }
   /// By sample: its clip.
   std::vector<int64_t> clips() const;
 

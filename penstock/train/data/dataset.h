@@ -46,6 +46,8 @@ class Dataset {
   /// Whether making inputs takes long (files are decoded), so that it pays to make them before they
   /// are needed.
   virtual bool is_slow() const { return false; }
+  /// What its files have and it has not, such as sentences that are too long for the model.
+  virtual LeftOut left_out() const { return {}; }
   /// How many of these samples' targets count in the loss's mean (model::MiniBatchSize). Default:
   /// those that the model counts; every class; one per sample where targets are other numbers.
   virtual int64_t count_targets(const std::vector<int64_t>& indices) const;

@@ -89,9 +89,10 @@ std::shared_ptr<const Dataset> first_of(std::shared_ptr<const Dataset> data, int
                                         const char* part) {
   if (wanted == 0) return data;
   if (wanted > data->size()) {
+    const std::string left_out = data->left_out().text();
     throw ConfigError(
-        fmt::format("expected at most {} {} samples, which is all there are, found {}",
-                    data->size(), part, wanted));
+        fmt::format("expected at most {} {} samples, which is all there are, found {}{}{}",
+                    data->size(), part, wanted, left_out.empty() ? "" : "; left out: ", left_out));
   }
   std::vector<int64_t> indices(static_cast<size_t>(wanted));
   std::iota(indices.begin(), indices.end(), int64_t{0});

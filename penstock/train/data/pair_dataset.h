@@ -38,7 +38,7 @@ class PairDataset final : public Dataset {
                                         int64_t target_places) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
   int64_t count_targets(const std::vector<int64_t>& indices) const override;
-  const LeftOut& left_out() const { return left_out_; }
+  LeftOut left_out() const override { return left_out_; }
   /// The numbers of the samples' sentences, ascending.
   const std::vector<int64_t>& sentences() const { return fitting_; }
 

@@ -99,6 +99,24 @@ TEST_F(TokenFolders, PairsHaveTheirEndsAndAreFilledUp) {
       << "a model that knows more";
 }
 
+TEST_F(TokenFolders, MoreSamplesThanFitAreRefusedWithWhatWasLeftOut) {
+  write_pairs();
+  const auto refusal_of = [&](int64_t train, int64_t test) {
+    return message_of<ConfigError>([&] {
+      load_data({.name = folder_.path().string(),
+                 .sample = kSourceAndTarget,
+                 .train_samples = train,
+                 .test_samples = test});
+    });
+  };
+  EXPECT_THAT(
+      refusal_of(4, 0),
+      HasSubstr("expected at most 3 training samples, which is all there are, found 4; left "
+                "out: 1 pairs with a source of 4 tokens or more, or a target of 4"));
+  // Of the test part every pair fits.
+  EXPECT_THAT(refusal_of(0, 2), testing::EndsWith("which is all there are, found 2"));
+}
+
 TEST_F(TokenFolders, WithoutATestPartAShareIsTheTest) {
   write("manifest.json", manifest("text"));
   write("vocabulary.model", "of SentencePiece");
