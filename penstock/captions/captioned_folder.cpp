@@ -137,22 +137,33 @@ std::optional<path> file_of(const path& folder, const std::string& name) {
   return std::nullopt;
 }
 
-/// By part: the clips that a list names, or a share by the seed.
-std::array<std::vector<FoundClip>, text::kParts> divide_clips(
-    const FolderRequest& request, std::map<std::string, FoundClip> clips) {
-  std::array<std::vector<FoundClip>, text::kParts> parts;
+using ClipsByPart = std::array<std::vector<FoundClip>, text::kParts>;
+
+/// By part: the clips that a list names, or a share by the seed. `notes` gets what a list names in
+/// vain.
+ClipsByPart divide_clips(const FolderRequest& request, std::map<std::string, FoundClip> clips,
+                         std::vector<std::string>& notes) {
+  ClipsByPart parts;
+  std::set<std::string> known;
+  for (const auto& [name, clip] : clips) known.insert(name);
   bool has_lists = false;
   for (size_t p = 0; p < text::kParts; ++p) {
     const path list = request.folder / fmt::format("{}_list.txt", text::kPartNames[p]);
     std::error_code ignored;
     if (!std::filesystem::exists(list, ignored)) continue;
     has_lists = true;
+    std::vector<std::string> unknown;
     for (const std::string& name : text::read_lines(list)) {
+      if (!name.empty() && !known.contains(name)) unknown.push_back(name);
       const auto found = clips.find(name);
       if (found == clips.end()) continue;
       parts[p].push_back(std::move(found->second));
       clips.erase(found);  // no clip is in two parts
     }
+    if (unknown.empty()) continue;
+    notes.push_back(fmt::format(
+        "{} has {} without a clip (a file and a caption), which count nothing; the first is '{}'",
+        list.filename().string(), plural(std::ssize(unknown), "name"), printable(unknown.front())));
   }
   if (has_lists) return parts;
   std::vector<FoundClip> all;
@@ -259,8 +270,9 @@ CaptionSource captioned_folder(const FolderRequest& request) {
                       "and {}",
                       printable(first.string()), printable(clip.file.string())));
   }
-  const auto parts = std::make_shared<const std::array<std::vector<FoundClip>, text::kParts>>(
-      divide_clips(request, std::move(clips)));
+  std::vector<std::string> notes;
+  const auto parts =
+      std::make_shared<const ClipsByPart>(divide_clips(request, std::move(clips), notes));
   CaptionSource source{.kind = are_features ? FrameKind::Features : FrameKind::Pixels,
                        .frames = request.frames,
                        .numbers = are_features ? read_npy_rows(first).numbers
@@ -271,13 +283,15 @@ CaptionSource captioned_folder(const FolderRequest& request) {
                                     .version = "",
                                     .licence = "the user's own",
                                     .files = {}}},
-                       .notes = {}};
+                       .notes = std::move(notes)};
   for (size_t p = 0; p < text::kParts; ++p) {
     for (const FoundClip& clip : (*parts)[p]) source.captions[p].push_back(clip.captions);
   }
-  if (source.captions[index_of(Part::Train)].empty())
+  if (source.captions[index_of(Part::Train)].empty()) {
     throw ConfigError(
-        "no clip is left to train on: smaller shares, or a longer list, are expected");
+        fmt::format("no clip is left to train on: smaller shares, or a longer list, are expected{}",
+                    source.notes.empty() ? "" : "; " + source.notes.front()));
+  }
   if (missing > 0)
     source.notes.push_back(
         fmt::format("{} with captions have no file and are left out", plural(missing, "clip")));

@@ -29,7 +29,8 @@ struct FolderRequest {
 /// A clip is NAME.npy, float32 [frames, numbers], or a video NAME.avi, .mp4, .mkv, .mov or .webm;
 /// in the folder, or in its folders `features`, `videos` or `clips`. All are of one kind. Names in
 /// train_list.txt, valid_list.txt and test_list.txt divide them; otherwise the seed does. Clips
-/// without a file, and files without a caption, are left out, which is said. Throws ConfigError and
+/// without a file, files without a caption, and names in lists that are neither are left out; how
+/// many clips and names, the notes say. Throws ConfigError and
 /// ParseError: no captions, no clips, clips of both kinds, what cannot be read.
 CaptionSource captioned_folder(const FolderRequest& request);
 

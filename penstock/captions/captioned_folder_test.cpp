@@ -91,6 +91,13 @@ TEST(CaptionedFolder, IsDividedByListsOrByTheSeed) {
   EXPECT_THAT(lists.captions[index_of(Part::Train)],
               ElementsAre(ElementsAre("caption 3"), ElementsAre("caption 4")));
   EXPECT_THAT(lists.captions[index_of(Part::Test)], ElementsAre(ElementsAre("caption 5")));
+  EXPECT_THAT(lists.notes, ElementsAre("train_list.txt has 1 name without a clip (a file and a "
+                                       "caption), which count nothing; the first is 'unknown'"));
+  folder.write("train_list.txt", "c33\n\nc44\n");
+  EXPECT_THAT([&] { return captioned_folder(request_for(folder)); },
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("train_list.txt has 2 names without a clip (a file and a caption), "
+                            "which count nothing; the first is 'c33'")));
 }
 
 TEST(CaptionedFolder, RefusesWhatCannotBeRead) {
