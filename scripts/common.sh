@@ -143,12 +143,13 @@ link_torch() {
   ln -sfn "$2" "$REPO_ROOT/build/$1"
 }
 
-# install_torch_wheel VENV: PyTorch torch_version, and NumPy, without which it warns. What is
-# installed is noted, so that a second call does nothing.
+# install_torch_wheel VENV: PyTorch torch_version; NumPy, without which it warns; tokenizers, which
+# tests of penstock.text read tokenizer.json with. What is installed is noted, so that a second call
+# does nothing.
 install_torch_wheel() {
   local venv=$1
   local note="$venv/penstock-torch"
-  local packages=("torch==$torch_version" "numpy<3")
+  local packages=("torch==$torch_version" "numpy<3" "tokenizers<1")
   [[ "$(cat "$note" 2>/dev/null)" == "${packages[*]}" ]] && return
   command -v python3 >/dev/null ||
     die "--torch wheel needs python3 (scripts/install-deps.sh --wheel)"

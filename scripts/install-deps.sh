@@ -12,7 +12,8 @@ sudo.
 
   (no option)  everything to build, test and run Penstock
   --core       only what the torch-free part needs (planning, schedules, simulation)
-  --wheel      also Python's virtual environments, for --torch wheel of the other scripts
+  --wheel      also Python's virtual environments, for --torch wheel of the other scripts, which
+               install PyTorch, NumPy and tokenizers there by pip
   --bench      also PyTorch for Python, which the benchmarks compare with
   --dev        also clang (fuzz targets, second compiler), clang-format, clang-tidy, doxygen (API
                reference) and Chromium (tests of the pages)
@@ -59,7 +60,7 @@ torch=(
 )
 wheel=(
   "python3|runs pip"
-  "python3-venv|a place for the wheel of PyTorch"
+  "python3-venv|a place for the wheels of PyTorch and tokenizers"
   "python3-dev|the Python package"
 )
 bench=(
