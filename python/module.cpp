@@ -195,7 +195,6 @@ class ProgramModel {
     options::TrainRequest asked = take_request(options, model_);
     refuse_rest(options);
     model::Model unchanged = model_;
-    asked.rates.scale_steps = std::max<int64_t>(asked.rates.scale_steps, 1);  // no matter of plans
     job::set_large_batch(asked, unchanged, 0);
     const int64_t workers = asked.plan.workers.value_or(1);
     const int64_t batch_size = asked.run.batch_size.value_or(options::kUsualBatchSize);
@@ -291,12 +290,7 @@ class PythonSession {
       throw ConfigError(fmt::format("expected {} input(s): {}; found {}", sample.inputs.size(),
                                     describe(sample), inputs.size()));
     }
-    auto data =
-        std::make_shared<train::TensorDataset>("the data", session_->sample_of(inputs), inputs,
-                                               targets.value_or(at::Tensor()), ignore_index_);
-    const auto bad = data->bad_samples(1);
-    if (!bad.empty()) throw ConfigError(bad.front().reason);
-    return data;
+    return session_->data_of("the data", inputs, targets.value_or(at::Tensor()));
   }
 
   /// Batches whose sequences have other lengths, one behind the other.
@@ -417,6 +411,9 @@ class PythonSession {
     session_->load(layers, session_->steps());
   }
 
+  void observe(double value, bool rises) {
+    interruptibly(stop_, [&] { session_->observe(value, rises); });
+  }
   void check_step(int64_t samples) const { session_->check_step(samples); }
   int64_t steps() const { return session_->steps(); }
   double rate_of(int64_t step) const { return session_->rate_of(step); }
@@ -501,6 +498,7 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("large_batch", &PythonSession::large_batch)
       .def("load_weights", &PythonSession::load_weights)
       .def("rate_of", &PythonSession::rate_of)
+      .def("observe", &PythonSession::observe)
       .def("check_step", &PythonSession::check_step)
       .def_property_readonly("steps", &PythonSession::steps)
       .def_property_readonly("plan", &PythonSession::plan)

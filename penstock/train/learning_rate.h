@@ -23,6 +23,9 @@ struct LearningRateSpec {
   int64_t scale_steps = 0;
 };
 
+/// The rate that a constant schedule has after its warm-up.
+inline double top_rate(const LearningRateSpec& spec) { return spec.base * spec.scale; }
+
 /// Throws ConfigError for unknown schedules and values out of range (base not finite or negative,
 /// `every` < 1 for "step", ...).
 void validate(const LearningRateSpec& spec);

@@ -33,6 +33,11 @@ std::optional<PlateauSpec> plateau_of(const std::string& schedule, Metric metric
                      .least_change = values[7]};
 }
 
+void begin_at(double first, PlateauState& state) {
+  if (state.first > 0 && state.first != first) state.rate *= first / state.first;
+  state.first = first;
+}
+
 void observe(const PlateauSpec& spec, double value, PlateauState& state) {
   if (improves(spec, value, state.best)) {
     state.best = value;

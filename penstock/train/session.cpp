@@ -51,11 +51,6 @@ StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets, doub
 
 TrainOptions checked(TrainOptions options) {
   validate(options);
-  if (options.learning_rate.schedule.starts_with(kPlateauName) || options.mean.swa_patience) {
-    throw ConfigError(
-        "evaluations of a run change its learning rate or begin its mean of the weights; here the "
-        "caller evaluates, so he changes the rate himself");
-  }
   if (has_end(options.learning_rate) && options.learning_rate_steps < 1) {
     throw ConfigError(
         fmt::format("the learning-rate schedule {} ends at the last step: expected the number of "
@@ -64,8 +59,9 @@ TrainOptions checked(TrainOptions options) {
   }
   if (traits(options.plan.compensation).divides_rate && options.learning_rate_steps < 1) {
     throw ConfigError(
-        "the compensation rate fades over the first quarter of all steps: expected the number of "
-        "steps in all (total_steps)");
+        fmt::format("the compensation {} fades over the first quarter of all steps: expected the "
+                    "number of steps in all (total_steps)",
+                    to_string(options.plan.compensation)));
   }
   return options;
 }
@@ -79,7 +75,11 @@ Session::Session(const model::Model& model, const TrainOptions& options)
       counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
       optimizers_(model, compensated_optimizer(optimizer_of(options), options.plan.compensation)),
       pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
-                optimizers_.general(), pipeline_options(model, options, optimizers_)) {}
+                optimizers_.general(), pipeline_options(model, options, optimizers_)) {
+  if (!plateau_of(options_.learning_rate.schedule, Metric::Loss)) return;
+  plateau_ = PlateauState{.rate = top_rate(options_.learning_rate),
+                          .first = top_rate(options_.learning_rate)};
+}
 
 runtime::Ranks Session::ranks() const { return {.world = options_.world, .deadline = kCalls}; }
 
@@ -121,7 +121,8 @@ void Session::give_up(const std::string& why) const {
 }
 
 double Session::rate_of(int64_t step) const {
-  return learning_rate(options_.learning_rate, step, options_.learning_rate_steps);
+  const double planned = learning_rate(options_.learning_rate, step, options_.learning_rate_steps);
+  return plateau_ ? on_plateau(planned, *plateau_) : planned;
 }
 
 runtime::RunOptions Session::run_options() const {
@@ -131,7 +132,9 @@ runtime::RunOptions Session::run_options() const {
   options.momentum = [this](int64_t step) {
     return step_momentum(options_, step, options_.learning_rate_steps);
   };
-  options.average_share = [this](int64_t step) { return average_share(options_.mean, {}, step); };
+  options.average_share = [this](int64_t step) {
+    return average_share(options_.mean, mean_, step);
+  };
   if (std::isfinite(options_.max_grad_norm)) options.max_grad_norm = options_.max_grad_norm;
   options.stop = options_.stop;
   options.on_stuck = options_.on_stuck;
@@ -151,17 +154,34 @@ void Session::check(const Dataset& data, int64_t batch_size) const {
   check_trainable(*sized_.of(shapes), {borrowed, borrowed}, options);
 }
 
-SampleSpec Session::sample_of(const model::Tensors& inputs) const {
+std::shared_ptr<TensorDataset> Session::data_of(const std::string& name,
+                                                const model::Tensors& inputs,
+                                                const at::Tensor& targets) const {
   std::vector<model::Shape> shapes = model_.input_shapes();
   for (size_t i = 0; i < std::min(inputs.size(), shapes.size()); ++i) {
     const at::IntArrayRef sizes = inputs[i].sizes();
     if (sizes.size() == shapes[i].size() + 1) shapes[i].assign(sizes.begin() + 1, sizes.end());
   }
+  SampleSpec sample = sample_;
+  std::string refusal;
   try {
-    return samples_for(*sized_.of(shapes), options_.loss);
-  } catch (const ConfigError&) {  // images whose channels are last, and what does not fit at all
-    return sample_;
+    sample = samples_for(*sized_.of(shapes), options_.loss);
+  } catch (const ConfigError& error) {  // images whose channels are last are taken all the same
+    refusal = error.what();
   }
+  std::shared_ptr<TensorDataset> data;
+  try {
+    data =
+        std::make_shared<TensorDataset>(name, sample, inputs, targets, options_.loss.ignore_index);
+  } catch (const ConfigError& error) {
+    if (refusal.empty()) throw;
+    throw ConfigError(
+        fmt::format("{}. Of the sizes found the model says: {}", error.what(), refusal));
+  }
+  // Once they have changed the weights it is too late.
+  const auto bad = data->bad_samples(1);
+  if (!bad.empty()) throw ConfigError(bad.front().reason);
+  return data;
 }
 
 void Session::check_step(int64_t samples) const {
@@ -235,9 +255,26 @@ class Session::Busy {
   std::atomic<bool>& busy_;
 };
 
+void Session::observe(double value, bool rises) {
+  const Busy busy(busy_);
+  agree([&] {
+    if (!plateau_ && !options_.mean.swa_patience) {
+      throw ConfigError(
+          fmt::format("no learning rate and no mean of the weights follows evaluations: expected "
+                      "the schedule {}, or a mean with a trigger",
+                      kPlateauName));
+    }
+    return fmt::format("observes {} after {} steps", value, steps());
+  });
+  const Metric metric = rises ? Metric::Accuracy : Metric::Loss;
+  if (plateau_)
+    train::observe(*plateau_of(options_.learning_rate.schedule, metric), value, *plateau_);
+  train::observe(options_.mean, metric, value, steps(), mean_);
+}
+
 StepResult Session::step(const Batch& batch, std::optional<double> rate) {
   const Busy busy(busy_);
-  std::optional<TensorDataset> data;
+  std::shared_ptr<TensorDataset> data;
   const auto call = [&] {
     require_whole_steps();
     if (batch.inputs.size() != sample_.inputs.size()) {
@@ -245,11 +282,7 @@ StepResult Session::step(const Batch& batch, std::optional<double> rate) {
           fmt::format("expected {} input(s), found {}: the model and its loss take {}",
                       sample_.inputs.size(), batch.inputs.size(), describe(sample_)));
     }
-    data.emplace("the batch", sample_of(batch.inputs), batch.inputs, batch.targets,
-                 options_.loss.ignore_index);
-    // Once they have changed the weights it is too late.
-    const auto bad = data->bad_samples(1);
-    if (!bad.empty()) throw ConfigError(bad.front().reason);
+    data = data_of("the batch", batch.inputs, batch.targets);
     return options_.world == nullptr
                ? std::string()
                : fmt::format("makes step {} with {}", steps() + 1, data_digest(*data));
@@ -375,11 +408,13 @@ std::filesystem::path Session::save(const std::filesystem::path& directory, cons
                          .classes = place.classes,
                          .rate = {.schedule_steps = schedule_steps(options_, 0, 0),
                                   .scale = place.rate_scale,
-                                  .base = place.base_rate},
+                                  .base = place.base_rate,
+                                  .plateau = plateau_},
                          .loss_scale = scales_loss(options_.plan.precision) ||
                                                pipeline_.loss_scale() != runtime::LossScaleState{}
                                            ? std::optional(pipeline_.loss_scale())
-                                           : std::nullopt},
+                                           : std::nullopt,
+                         .mean = options_.mean.swa_patience ? std::optional(mean_) : std::nullopt},
                         {},
                         {}};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
@@ -414,6 +449,9 @@ Place Session::resume(const std::filesystem::path& directory,
   });
   pipeline_.load(layers, checkpoint.step);
   if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
+  if (plateau_ && checkpoint.rate.plateau) plateau_ = checkpoint.rate.plateau;
+  if (plateau_) begin_at(top_rate(options_.learning_rate), *plateau_);
+  mean_ = checkpoint.mean.value_or(WeightMeanState{});
   options_.seed = checkpoint.seed;
   return {.epochs = checkpoint.epoch,
           .rate_scale = checkpoint.rate.scale,

@@ -24,7 +24,10 @@
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/train/data/dataset.h"
+#include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/plateau.h"
 #include "penstock/train/train_options.h"
+#include "penstock/train/weight_mean.h"
 
 namespace penstock::train {
 
@@ -82,6 +85,11 @@ class Session {
   /// Loss and accuracy in evaluation mode, in micro-batches of at most `batch_size` samples.
   StepResult evaluate(const Dataset& data, int64_t batch_size);
 
+  /// The caller's evaluation has this value: what a schedule and a mean of the weights wait for.
+  /// `rises`: more is better. Steps after it have the rate that it has made. Throws ConfigError
+  /// where neither waits.
+  void observe(double value, bool rises);
+
   int64_t steps() const { return pipeline_.steps(); }
   /// Of all layers, in graph order, on every rank; refers to the session's own tensors where it
   /// can.
@@ -98,7 +106,7 @@ class Session {
                const std::vector<std::string>& classes = {});
   /// Ends the call that the other ranks are in or will make with this failure; does not throw.
   void give_up(const std::string& why) const;
-  /// The learning rate of a step (from 0) by the options.
+  /// The learning rate of a step (from 0) by the options, and by the evaluations so far.
   double rate_of(int64_t step) const;
   /// Of dropout and of the order of samples.
   uint64_t seed() const { return options_.seed; }
@@ -107,10 +115,11 @@ class Session {
   /// Whether StepResult::correct means something.
   bool counts_correct() const { return counts_correct_; }
   const SampleSpec& sample() const { return sample_; }
-  /// sample() with the sizes of these inputs [samples, ...], where they are others and the model
-  /// takes them: longer or shorter sequences. Throws ConfigError naming the layer, or the range, of
-  /// a model for any length that does not take these.
-  SampleSpec sample_of(const model::Tensors& inputs) const;
+  /// These samples: inputs [samples, ...] with the sizes of sample(), or with others that the model
+  /// takes, such as longer or shorter sequences. Throws ConfigError saying which layer does not
+  /// take them.
+  std::shared_ptr<TensorDataset> data_of(const std::string& name, const model::Tensors& inputs,
+                                         const at::Tensor& targets) const;
 
  private:
   class Busy;
@@ -136,6 +145,8 @@ class Session {
   bool counts_correct_;
   model::ParameterOptimizers optimizers_;
   runtime::Pipeline pipeline_;
+  std::optional<PlateauState> plateau_;  ///< of a schedule that follows evaluations
+  WeightMeanState mean_;
   mutable std::atomic<bool> busy_{false};
 };
 

@@ -73,7 +73,7 @@ class Run {
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(mini_batches_per_epoch(data.train->size(), options)),
         plateau_(plateau_of(options.learning_rate.schedule, metric())) {
-    if (plateau_) rate_.plateau = PlateauState{.rate = top_rate()};
+    if (plateau_) rate_.plateau = PlateauState{.rate = first_rate(), .first = first_rate()};
   }
 
   TrainResult run();
@@ -92,10 +92,10 @@ class Run {
   double rate(int64_t step) const {
     const double planned =
         rate_.scale * learning_rate(options_.learning_rate, step, rate_.schedule_steps);
-    return plateau_ && top_rate() > 0 ? planned * (rate_.plateau->rate / top_rate()) : planned;
+    return plateau_ ? on_plateau(planned, *rate_.plateau) : planned;
   }
   /// Where a schedule that follows evaluations begins.
-  double top_rate() const { return options_.learning_rate.base * options_.learning_rate.scale; }
+  double first_rate() const { return top_rate(options_.learning_rate); }
   Metric metric() const { return options_.metric.value_or(Metric::Loss); }
   /// What evaluations change: the learning rate, or when a mean of the weights begins.
   bool learns_from_evaluations() const { return plateau_ || options_.mean.swa_patience; }
@@ -187,6 +187,7 @@ void Run::resume() {
   rate_ = checkpoint.rate;
   rate_.base.reset();  // the options' counts here
   if (!plateau_ || !rate_.plateau) rate_.plateau = fresh;
+  if (plateau_) begin_at(first_rate(), *rate_.plateau);
   mean_ = checkpoint.mean.value_or(WeightMeanState{});
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;

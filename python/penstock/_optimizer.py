@@ -130,8 +130,9 @@ class Optimizer:
         for group, factor in zip(self._groups, self._factors):
             group["lr"] = rate * factor
 
-    def schedule(self, make: MakeSchedule) -> "Schedule":
-        """The rates of a schedule of torch.optim.lr_scheduler that this optimiser begins."""
+    def schedule(self, make: MakeSchedule) -> "Schedule | str":
+        """The rates of a schedule of torch.optim.lr_scheduler that this optimiser begins; of a
+        ReduceLROnPlateau, which follows evaluations, the text that says the same."""
         # The schedule sees another optimiser with the same groups.
         groups = [
             {**fixed, "lr": rate, "params": [torch.nn.Parameter(torch.zeros(1))]}
@@ -141,18 +142,39 @@ class Optimizer:
         like = torch.optim.SGD if self.name == "muon" else _CLASSES.get(self.name, torch.optim.SGD)
         own = like(groups, lr=self._rates[0])
         scheduler = make(own)
-        if not isinstance(scheduler, LRScheduler) or isinstance(scheduler, ReduceLROnPlateau):
+        if not isinstance(scheduler, (LRScheduler, ReduceLROnPlateau)):
             raise TypeError(
                 "lr_schedule: expected a function that makes a schedule of "
-                f"torch.optim.lr_scheduler, whose rates depend on the step alone, found "
-                f"{type(scheduler).__name__}"
+                f"torch.optim.lr_scheduler, found {type(scheduler).__name__}"
             )
         if getattr(scheduler, "optimizer", own) is not own:
             raise ValueError(
                 "lr_schedule: the schedule is one of another optimizer: make it for the optimizer "
                 "that the function is called with"
             )
+        if isinstance(scheduler, ReduceLROnPlateau):
+            return self._plateau(scheduler)
         return Schedule(own, scheduler, self._common)
+
+    def _plateau(self, scheduler: ReduceLROnPlateau) -> str:
+        if scheduler.last_epoch > 0:
+            raise ValueError(
+                f"lr_schedule: the ReduceLROnPlateau has seen {scheduler.last_epoch} value(s) "
+                "already; expected a new one"
+            )
+        floors = [float(one) for one in scheduler.min_lrs]
+        floor = floors[self._main]
+        if any(abs(one - floor * by) > _CLOSE * floor for one, by in zip(floors, self._factors)):
+            raise ValueError(
+                f"lr_schedule: min_lr is {floors} for groups with the rates {self._rates}: rates "
+                "of groups stay in proportion, so expected floors in the same proportion"
+            )
+        values = {
+            "mode": scheduler.mode, "factor": scheduler.factor, "patience": scheduler.patience,
+            "threshold": scheduler.threshold, "threshold_mode": scheduler.threshold_mode,
+            "cooldown": scheduler.cooldown, "min_lr": floor, "eps": scheduler.eps,
+        }  # fmt: skip
+        return "ReduceLROnPlateau" + "".join(f",{key}={one}" for key, one in values.items())
 
     def _common(self, rates: Sequence[float]) -> float:
         """The main group's rate; the others' are still in proportion to it."""

@@ -111,7 +111,8 @@ class Trainer:
     :param lr_schedule: "constant", "linear", "cosine" (both to zero at ``total_steps``), or "step"
         (times ``lr_factor`` every ``lr_every`` steps); a class of torch.optim.lr_scheduler with its
         arguments, such as "MultiStepLR,milestones=30:80"; or a function that makes a schedule of
-        torch.optim.lr_scheduler for the optimiser it is given, which advances with each step
+        torch.optim.lr_scheduler for the optimiser it is given, which advances with each step, or
+        with each `observe` if it is a ReduceLROnPlateau
     :param lr_warmup: steps over which the rate rises
     :param large_batch: rules of Goyal et al. (2017) for steps of more samples than
         ``base_batch_size``: "all", or names as `penstock train --large-batch` takes them. The
@@ -122,6 +123,8 @@ class Trainer:
     :param ema: evaluate with an exponential mean of the weights, whose old value keeps this share
         in each step (AveragedModel of torch.optim.swa_utils); 0: none
     :param swa_start: evaluate with the mean of the weights of all steps after this many
+    :param swa_trigger: the same from the value on, of those that `observe` is told, that is worse
+        than the best of all but the last so many before it; with "SGD" and 5 that is NT-ASGD
     :param clip_norm: the largest norm of all gradients together; 0: not clipped
     :param batch_size: samples of a step, for which the plan is made
     :param micro_batches: parts into which a step is cut; None: four per worker. Where the model
@@ -193,6 +196,7 @@ class Trainer:
         scale_steps: int = 0,
         ema: float = 0.0,
         swa_start: int | None = None,
+        swa_trigger: int | None = None,
         clip_norm: float = 0.0,
         batch_size: int = 64,
         micro_batches: int | None = None,
@@ -259,8 +263,9 @@ class Trainer:
                     "lr_warmup, lr_every and total_steps are for schedules by name; a schedule of "
                     "torch.optim.lr_scheduler has its own"
                 )
-            self._schedule = self._optimizer.schedule(lr_schedule)
-            lr_schedule = "constant"
+            made = self._optimizer.schedule(lr_schedule)
+            self._schedule = made if isinstance(made, Schedule) else None
+            lr_schedule = "constant" if isinstance(made, Schedule) else made
         elif isinstance(lr_schedule, torch.optim.lr_scheduler.LRScheduler):
             raise TypeError(
                 "lr_schedule: expected a function that makes the schedule, such as lambda "
@@ -303,20 +308,25 @@ class Trainer:
             "gradient_groups": _whole("gradient_groups", gradient_groups),
             "ema": float(ema),
             "swa_start": None if swa_start is None else _whole("swa_start", swa_start),
+            "swa_trigger": None if swa_trigger is None else _whole("swa_trigger", swa_trigger),
+            "lr_warmup": _whole("lr_warmup", lr_warmup),
+            "scale_steps": _whole("scale_steps", scale_steps),
         }
         if large_batch:
-            self._check_large_batch(large_batch, scale_steps)
-            shared["large_batch"] = large_batch
+            if self._schedule is not None or self._optimizer.is_object:
+                raise ValueError(
+                    "large_batch changes the learning rate, the decay and the momentum of an "
+                    "optimizer and a schedule by name; objects of torch.optim have their own"
+                )
+            shared["large_batch"] = _word("large_batch", large_batch)
             if base_batch_size is not None:
                 shared["base_batch_size"] = _whole("base_batch_size", base_batch_size)
         rates: dict[str, Any] = {
             "lr": self._optimizer.first_rate,
             "lr_schedule": _word("lr_schedule", lr_schedule),
-            "lr_warmup": _whole("lr_warmup", lr_warmup),
             "lr_factor": float(lr_factor),
             "lr_every": _whole("lr_every", lr_every),
             "total_steps": _whole("total_steps", total_steps) or None,
-            "scale_steps": _whole("scale_steps", scale_steps),
         }
         shared["batch_size"] = batch_size
         request = dict(
@@ -375,20 +385,6 @@ class Trainer:
                 stacklevel=2,
             )
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
-
-    def _check_large_batch(self, rules: Any, scale_steps: int) -> None:
-        _word("large_batch", rules)
-        has_warmup = "warmup" in rules.split(",") if "all" not in rules else "-warmup" not in rules
-        if has_warmup and scale_steps < 1:
-            raise ValueError(
-                "large_batch: the warm-up needs scale_steps, such as the steps of 5 epochs; "
-                "'all,-warmup' goes without"
-            )
-        if self._schedule is not None or self._optimizer.is_object:
-            raise ValueError(
-                "large_batch changes the learning rate, the decay and the momentum of an optimizer "
-                "and a schedule by name; objects of torch.optim have their own"
-            )
 
     def _mixes_samples(self) -> bool:
         """What rank 0 finds, on every rank."""
@@ -575,6 +571,23 @@ class Trainer:
             raise ValueError("the loader gave no batch (a generator can be used once only)")
         return _mean(results)
 
+    def observe(self, value: float, *, rises: bool = False) -> None:
+        """Tells a schedule ReduceLROnPlateau and ``swa_trigger`` what an evaluation has found, as
+        ``step(value)`` of torch.optim.lr_scheduler.ReduceLROnPlateau does. `save` keeps what they
+        make of it. Ranks of a job all call it, with the same value.
+
+        :param value: such as the ``loss`` or the ``accuracy`` of `evaluate`
+        :param rises: more is better, as of an accuracy; a schedule that says its ``mode`` keeps it
+        :raises PenstockError: nothing waits for values
+        :raises RuntimeError: in a callback of `fit` with tensors, as `scale_lr`
+        """
+        if self._in_epoch:
+            raise RuntimeError(
+                "observe: this epoch's rates are fixed, since its steps overlap; call it between "
+                "epochs, or fit a loader"
+            )
+        self._session.observe(float(value), bool(rises))
+
     # Weights
 
     @property
@@ -583,8 +596,8 @@ class Trainer:
         return self._session.large_batch
 
     def averaged_state_dict(self) -> dict[str, torch.Tensor]:
-        """As `state_dict`, with the mean of the weights (``ema``, ``swa_start``) that `evaluate`
-        takes.
+        """As `state_dict`, with the mean of the weights (``ema``, ``swa_start``, ``swa_trigger``)
+        that `evaluate` takes.
 
         :raises PenstockError: there is none"""
         return self._named(self._session.weights(averaged=True))

@@ -746,10 +746,11 @@ class Optimizers(unittest.TestCase):
         self.refuses("made steps already", module=net, optimizer=used)
         scheduler = lr_scheduler.StepLR(SGD(everything, lr=0.1), 3)
         self.refuses("such as lambda optimizer: StepLR", TypeError, lr_schedule=scheduler)
-        self.refuses("depend on the step alone", TypeError,
-                     lr_schedule=lambda o: lr_scheduler.ReduceLROnPlateau(o))  # fmt: skip
-        self.refuses("depend on the step alone, found NoneType", TypeError,
+        self.refuses("of torch.optim.lr_scheduler, found NoneType", TypeError,
                      lr_schedule=lambda o: None)  # fmt: skip
+        plateau = lambda o: lr_scheduler.ReduceLROnPlateau(o, min_lr=1e-3)  # noqa: E731
+        self.refuses("floors in the same proportion", module=net, lr_schedule=plateau,
+                     optimizer=SGD(groups(net, lr=0.01), lr=0.1))  # fmt: skip
         self.refuses("one of another optimizer", ValueError, lr_schedule=lambda o: scheduler)
         self.refuses("have its own|has its own", lr_warmup=3,
                      lr_schedule=lambda o: lr_scheduler.StepLR(o, 3))  # fmt: skip

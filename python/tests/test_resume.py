@@ -68,6 +68,8 @@ SCHEDULES = {
     "adam": {"optimizer": "adamw", "lr": 0.01},
     "muon": {"optimizer": "muon", "lr": 0.01, "lr_schedule": "ExponentialLR,gamma=0.9"},
     "adafactor": {"optimizer": "adafactor", "lr": 0.01},
+    "soap": {"optimizer": "soap,basis_every=2", "lr": 0.01},
+    "plateau": {"lr_schedule": "ReduceLROnPlateau,patience=0"},
     "adagrad": {"optimizer": "adagrad,initial_accumulator=0.5", "lr": 0.01},
 }
 

@@ -377,7 +377,8 @@ TEST(Checkpoint, KeepsWhatEvaluationsHaveSaid) {
   const TestFolder folder;
   const model::Model model = make_model();
   Checkpoint saved = make_checkpoint(model, 3);
-  saved.rate.plateau = {.rate = 0.1 / 3, .best = -0.7, .without_improvement = 2, .cooling = 1};
+  saved.rate.plateau = {
+      .rate = 0.1 / 3, .first = 0.1, .best = -0.7, .without_improvement = 2, .cooling = 1};
   saved.rate.evaluated_at = 3;
   saved.mean = {.began = 2, .values = {0.1, 1.0 / 7}};
   const fs::path path = save_checkpoint(folder.path(), model, saved);

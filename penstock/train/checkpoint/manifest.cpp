@@ -82,9 +82,12 @@ PlateauState parse_plateau(const JsonReader& entry) {
   PlateauState state{.rate = entry.at("rate").number(),
                      .without_improvement = entry.at("without_improvement").integer(0, kMostSteps),
                      .cooling = entry.at("cooling").integer(0, kMostSteps)};
+  if (const auto first = entry.find("first")) state.first = first->number();
   if (const auto best = entry.find("best")) state.best = best->number();
-  if (state.rate < 0)
-    entry.at("rate").fail(fmt::format("expected a number of at least 0, found {}", state.rate));
+  for (const double rate : {state.rate, state.first}) {
+    if (rate < 0)
+      entry.at("rate").fail(fmt::format("expected numbers of at least 0, found {}", rate));
+  }
   return state;
 }
 
@@ -92,6 +95,7 @@ Json plateau_json(const PlateauState& state) {
   Json entry = {{"rate", state.rate},
                 {"without_improvement", state.without_improvement},
                 {"cooling", state.cooling}};
+  if (state.first > 0) entry["first"] = state.first;
   if (state.best) entry["best"] = *state.best;
   return entry;
 }
