@@ -17,32 +17,24 @@
 #include <variant>
 #include <vector>
 
-#include "penstock/imported/import_model.h"
-#include "penstock/job/auto_plan.h"
-#include "penstock/job/auto_plan_together.h"
-#include "penstock/job/job.h"
 #include "penstock/job/large_batch.h"
-#include "penstock/job/run_plan.h"
 #include "penstock/job/worker_devices.h"
-#include "penstock/model/mixing.h"
-#include "penstock/net/fabric_kind.h"
 #include "penstock/options/rows.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/state_dict.h"
 #include "penstock/train/data/ragged_dataset.h"
-#include "penstock/train/data/sample_spec.h"
 #include "penstock/train/data/tensor_dataset.h"
-#include "penstock/train/refused_batch.h"
 #include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files/files.h"
 #include "penstock/util/process/freed_memory.h"
 #include "python/interpreter.h"
 #include "python/keywords.h"
 #include "python/of_this_process.h"
+#include "python/program_model.h"
+#include "python/python_job.h"
 #include "python/tensor_memory.h"
 
 namespace py = pybind11;
@@ -50,31 +42,6 @@ namespace py = pybind11;
 namespace penstock::python {
 
 namespace {
-
-using Group = std::tuple<std::vector<std::string>, double, double, bool>;
-
-/// All keywords of a trainer, for this model.
-options::TrainRequest take_request(py::dict& options, const model::Model& model) {
-  options::TrainRequest request;
-  take_rows(options, request);
-  // As tuples: names of parameters, factor of the learning rate, weight decay, whether AdamW steps
-  // them in any case (ParameterGroup).
-  std::vector<Group> groups;
-  take(options, "groups", groups);
-  for (auto& [names, factor, decay, by_adamw] : groups)
-    request.optimizer.groups.push_back({std::move(names), factor, decay, by_adamw});
-  request.loss = model::loss_for(model, request.loss);
-  return request;
-}
-
-/// Those that the user names, each there.
-std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& request) {
-  try {
-    return job::own_devices(request.run.device, /*local_rank=*/0, /*local_ranks=*/1);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("device: {}", error.what()));
-  }
-}
 
 /// An optimiser's name, its title, whether torch.optim has it under that, and what it has beside
 /// rate and decay, with its usual values.
@@ -92,141 +59,6 @@ std::vector<OptimizerRow> optimizers() {
   }
   return rows;
 }
-
-/// The job that a launcher (torchrun) has made this process a rank of.
-class PythonJob {
- public:
-  /// Null: this process is no rank of several. Blocks until all ranks are there.
-  static std::shared_ptr<PythonJob> join(const std::string& fabric,
-                                         const std::optional<std::string>& tls) {
-    std::atomic<bool> stop{false};
-    job::JobOptions options{.command = "a program in Python",
-                            .fabric = net::parse_fabric(fabric),
-                            .stop = &stop,
-                            .listener = job::console_listener()};
-    if (tls) options.tls = net::parse_tls(*tls);
-    std::unique_ptr<job::Job> job =
-        interruptibly(stop, [&options] { return job::Job::join(options); });
-    if (job == nullptr) return nullptr;
-    return std::make_shared<PythonJob>(std::move(job));
-  }
-
-  explicit PythonJob(std::unique_ptr<job::Job> job) : job_(std::move(job)) {}
-
-  job::Job& job() const { return *job_; }
-  int rank() const { return job_->rank(); }
-  int ranks() const { return job_->ranks(); }
-  int training_ranks() const { return job_->ranks() - job_->servers(); }
-
-  void check_same(const std::string& what, const std::string& text) {
-    const WithoutGil without;
-    job_->check_same(what, text);
-  }
-  void check_same_file(const std::string& what, const std::string& path) {
-    const WithoutGil without;
-    const std::vector<std::string> crcs = job_->together(
-        [&] { return fmt::format("one of CRC {:08x}", crc32_of(read_file(path, INT64_MAX))); });
-    job_->check_same(what, crcs.at(static_cast<size_t>(rank())));
-  }
-
-  /// Rank 0's text, on every rank.
-  std::string from_first(const std::string& text) {
-    const WithoutGil without;
-    return job_->from_first([&] { return text; });
-  }
-
-  /// Rank 0's file at `path` becomes a file at `path` on every rank; with a trouble, which only
-  /// rank 0 may have, all ranks throw.
-  void share_file(const std::string& path, const std::string& trouble) {
-    constexpr size_t kPart = size_t{64} << 20;
-    const WithoutGil without;
-    std::string content;
-    const std::string size = job_->from_first([&] {
-      if (!trouble.empty()) throw RuntimeError(trouble);
-      content = read_file(path, INT64_MAX);
-      return fmt::to_string(content.size());
-    });
-    std::string received;
-    for (size_t at = 0; at < std::stoull(size); at += kPart)
-      received += job_->from_first([&] { return content.substr(at, kPart); });
-    if (!job_->is_first()) write_file_atomic(path, received);
-  }
-
- private:
-  OfThisProcess<job::Job> job_;
-};
-
-/// One model as it was exported.
-class ProgramModel {
- public:
-  explicit ProgramModel(const std::string& path) : model_(imported::import_model(path)) {}
-
-  const model::Model& model() const { return model_; }
-
-  py::list inputs() const {
-    py::list result;
-    for (const model::InputSpec& input : model_.inputs()) {
-      py::dict one;
-      one["name"] = input.name;
-      one["dtype"] = train::type_name(input.type);
-      one["shape"] = input.shape;
-      result.append(one);
-    }
-    return result;
-  }
-  std::vector<std::string> layers() const {
-    std::vector<std::string> names;
-    for (const graph::LayerNode& layer : model_.graph().layers()) names.push_back(layer.name);
-    return names;
-  }
-
-  bool returns_loss() const { return model_.returns_loss(); }
-  std::string note() const { return imported::note_of(model_); }
-
-  bool mixes_samples() const {
-    std::atomic<bool> unused{false};
-    return interruptibly(unused, [&] { return model::mixes_samples(model_); });
-  }
-
-  /// A plan as JSON, made for a profile that is measured now; by all ranks of a job.
-  std::string plan(py::dict options, const std::shared_ptr<PythonJob>& job) const {
-    bool is_quiet = false;
-    take(options, "quiet", is_quiet);
-    options::TrainRequest asked = take_request(options, model_);
-    refuse_rest(options);
-    model::Model unchanged = model_;
-    job::set_large_batch(asked, unchanged, 0);
-    const int64_t workers = asked.plan.workers.value_or(1);
-    const int64_t batch_size = asked.run.batch_size.value_or(options::kUsualBatchSize);
-    const int64_t micro_batches = asked.plan.micro_batches.value_or(1);
-    if (workers < 1 || workers > options::kMaxThreads)
-      throw ConfigError(
-          fmt::format("workers: expected 1 to {}, found {}", options::kMaxThreads, workers));
-    if (asked.run.threads < 1)
-      throw ConfigError(fmt::format("threads: at least 1, found {}", asked.run.threads));
-    if (batch_size < 1)
-      throw ConfigError(fmt::format("batch_size: at least 1, found {}", batch_size));
-    if (micro_batches < 1 || micro_batches > batch_size) {
-      throw ConfigError(fmt::format("micro_batches: expected 1 to the batch_size {}, found {}",
-                                    batch_size, micro_batches));
-    }
-    const train::BatchCut cut(batch_size, batch_size, micro_batches);
-    if (const auto refused = train::refused_batch(model_, cut))
-      throw ConfigError(explain(*refused, "drop_last"));
-    job::AutoPlanRequest request = job::auto_plan_request(asked, model_);
-    request.device = job::device_to_profile(devices_of(asked));
-    if (!is_quiet) request.listener = job::console_listener();
-    std::atomic<bool> stop{false};
-    request.stop = &stop;
-    return interruptibly(stop, [&] {
-      return plan::to_json(job == nullptr ? job::auto_plan(model_, request)
-                                          : job::auto_plan_together(job->job(), model_, request));
-    });
-  }
-
- private:
-  model::Model model_;
-};
 
 py::dict to_python(const train::StepResult& step, bool counts_correct) {
   py::dict result;
