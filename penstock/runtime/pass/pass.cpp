@@ -43,10 +43,9 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
       on_layer(action.micro_batch, layer, weights, inputs);
     };
   }
-  record.outputs =
-      context.module().forward(context.weights(action), replica.buffers, record.inputs,
-                               context.forward_context(action, record.carried), before_layer,
-                               sees_layer);
+  record.outputs = context.module().forward(context.weights(action), replica.buffers, record.inputs,
+                                            context.forward_context(action, record.carried),
+                                            before_layer, sees_layer);
   if (!context.makes_output()) return {};
   return context.run.loss(record.outputs[context.module().model_outputs().front()],
                           context.targets(action.micro_batch),
