@@ -86,6 +86,28 @@ class Ranks(unittest.TestCase):
                 alone = run(program.format(strategy=strategy))
                 self.assertEqual(run(program.format(strategy=strategy), ranks=2), alone * 2)
 
+    def test_observe_together(self):
+        program = """
+            t = trainer(sync="ordered", lr=0.01,
+                        lr_schedule="ReduceLROnPlateau,patience=0,factor=0.5", swa_trigger=1)
+            for value in (0.5, 0.6, 0.4, 0.7):
+                t.fit(x, y)
+                t.observe(value)
+            t.fit(x, y)
+            means = t.averaged_state_dict().values()
+            weights = torch.cat([one.double().flatten() for one in means])
+            say(t.lr, float(weights.sum()).hex())
+            if "WORLD_SIZE" in os.environ:
+                try:
+                    t.observe(0.25 + rank)
+                    say("taken")
+                except penstock.PenstockError as error:
+                    assert "rank 0 observes 0.25 after 20 steps, rank 1 observes 1.25" in str(error)
+        """
+        alone = run(program)
+        self.assertTrue(alone[0].startswith("0.0025 "), alone)
+        self.assertEqual(run(program, ranks=2), alone * 2)
+
     def test_plan_together(self):
         lines = run(
             """

@@ -501,7 +501,7 @@ class TrainerTest(unittest.TestCase):
         x, y = samples()
         with self.assertRaisesRegex(ValueError, "example"):
             penstock.Trainer(Net())
-        with self.assertRaisesRegex(ValueError, "'SGD', 'Adam', .* or 'Muon'"):
+        with self.assertRaisesRegex(ValueError, "'SGD', 'Adam', .* or 'SOAP'"):
             quick(Net(), x[:4], optimizer="LBFGS")
         with self.assertRaisesRegex(ValueError, "CrossEntropyLoss"):
             quick(Net(), x[:4], loss=nn.HingeEmbeddingLoss())
