@@ -287,6 +287,8 @@ TEST(ShardedState, SaysWhatDoesNotFit) {
               HasSubstr("has 2 entries, expected one for each of the 1 stages"));
   EXPECT_THAT(refusal({.shard_optimizer = {true}}, {.kind = model::OptimizerKind::Lamb}),
               HasSubstr("lamb needs whole weights"));
+  EXPECT_THAT(refusal({.shard_optimizer = {true}}, {.kind = model::OptimizerKind::Soap}),
+              HasSubstr("soap needs whole weights"));
   EXPECT_THAT(refusal({.shard_optimizer = {true}}, {.averages = true}),
               HasSubstr("evaluations need whole means"));
   EXPECT_THAT(refusal({.sync = plan::GradientSync::Asynchronous}, {.averages = true}),
