@@ -114,7 +114,8 @@ def trained(bench, lab, task, folder, options, plan, path):
     found = [(entry["train_s"], entry["metric"]) for entry in report["eval"]]
     return {
         "task": task.name, "config": plan["config"], "strategy": plan["strategy"],
-        "weights": plan.get("weights"), "samples_per_s": report["throughput_samples_per_s"],
+        "weights": plan.get("weights"), "layers": [stage["layers"] for stage in plan["stages"]],
+        "samples_per_s": report["throughput_samples_per_s"],
         "predicted": plan["throughput_samples_per_s"], "evaluations": found,
         "steps": [entry["step"] for entry in report["eval"]],
         "seconds_to_target": quantities.seconds_to(task.target, found, task.falls),
