@@ -28,7 +28,7 @@ class Engine {
       : source_(source),
         costs_(costs),
         options_(options),
-        workers_(source, costs, options.keep_timeline),
+        workers_(source, costs, options),
         messages_(source, costs, workers_, events_),
         computations_(source, costs, options, workers_, events_),
         meetings_(source, costs, messages_.norm_ns(), workers_) {}

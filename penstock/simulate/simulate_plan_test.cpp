@@ -50,6 +50,22 @@ TEST(SimulatePlan, BothWaysGiveTheSameCountsAndTimes) {
   }
 }
 
+TEST(SimulatePlan, TheTimelineKeepsWhatIsAskedFor) {
+  const plan::Plan plan = plan_of("1f1b-flush", 4);
+  const auto keeps = [](const schedule::Action& action) {
+    return action.op == schedule::Op::Step && action.mini_batch.value == 1;
+  };
+  Result all = simulate_plan(plan, 3, {.keep_timeline = true});
+  const Result kept = simulate_plan(plan, 3, {.keep_timeline = true, .keeps = keeps});
+  EXPECT_EQ(kept.makespan_ns, all.makespan_ns);
+  EXPECT_EQ(kept.peak_memory_bytes, all.peak_memory_bytes);
+  for (auto& events : all.timeline.workers) {
+    std::erase_if(events, [&](const auto& event) { return !keeps(event.action); });
+    EXPECT_EQ(events.size(), 1);
+  }
+  EXPECT_EQ(kept.timeline, all.timeline);
+}
+
 TEST(SimulatePlan, TakesKindsWithSplitBackwardsAndSharedWorkers) {
   plan::Plan v = plan_of("zb-v", 4);
   v.worker_of_replica = schedule::v_placement(4);

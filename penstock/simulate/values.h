@@ -13,6 +13,7 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/plan/plan.h"
+#include "penstock/schedule/action.h"
 #include "penstock/util/ids.h"
 
 namespace penstock::simulate {
@@ -87,6 +88,8 @@ struct Stragglers {
 
 struct Options {
   bool keep_timeline = false;
+  /// Which actions the timeline keeps; empty: all. Those of one kind need a fraction of the memory.
+  std::function<bool(const schedule::Action& action)> keeps = {};
   uint64_t seed = 1;
   Stragglers stragglers = {};
   /// Every computation and STEP is multiplied by a lognormal number of mean 1; the sigma of its

@@ -28,11 +28,12 @@ class Workers {
  public:
   using Worker = WorkerState<typename Source::Cursor>;
 
-  Workers(const Source& source, const Costs& costs, bool keep_timeline)
-      : keep_timeline_(keep_timeline),
+  /// Keeps a reference to the options.
+  Workers(const Source& source, const Costs& costs, const Options& options)
+      : options_(options),
         workers_(static_cast<size_t>(source.table().num_workers())),
         moves_(workers_.size(), has_moves(source.shape())) {
-    if (keep_timeline) timeline_.workers.resize(workers_.size());
+    if (options.keep_timeline) timeline_.workers.resize(workers_.size());
     timeline_.source = "predicted";
     for (size_t s = 0; s < costs.stages.size(); ++s) {
       stages_.emplace_back(costs.stages[s],
@@ -72,7 +73,7 @@ class Workers {
       worker.busy_ns = saturating_add(worker.busy_ns, worker.now_ns - start_ns - waiting_ns);
       worker.memory.on(worker.action, stages_[worker.action.stage.index()]);
     }
-    if (keep_timeline_)
+    if (options_.keep_timeline && (!options_.keeps || options_.keeps(worker.action)))
       timeline_.workers[static_cast<size_t>(id)].push_back(
           {worker.action, start_ns, worker.now_ns, waiting_ns});
   }
@@ -113,7 +114,7 @@ class Workers {
     return std::find(shape.offload.begin(), shape.offload.end(), true) != shape.offload.end();
   }
 
-  bool keep_timeline_;
+  const Options& options_;
   std::vector<Worker> workers_;
   std::vector<StageMemory> stages_;
   std::vector<int32_t> awake_;

@@ -52,23 +52,36 @@ int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool w
   return whole_steps >= 4 * stages ? whole_steps : 0;
 }
 
+// The middle third of the steps.
+struct MiddleSteps {
+  explicit MiddleSteps(const ScheduleShape& shape)
+      : begin(shape.num_mini_batches() / 3),
+        end(std::max(begin + 1, shape.num_mini_batches() - begin)) {}
+
+  // What a latency begins with, and ends with.
+  bool counts(const schedule::Action& action) const {
+    const bool is_end = action.op == Op::Step;
+    return (is_end || (action.op == Op::Forward && action.stage.value == 0)) &&
+           action.mini_batch.value >= begin && action.mini_batch.value < end;
+  }
+
+  int64_t begin;
+  int64_t end;
+};
+
 // From a micro-batch's first forward to the end of its step on the last stage to make it: the mean
-// over the middle third of the steps.
-int64_t mean_latency_ns(const schedule::Timeline& timeline, const ScheduleShape& shape) {
-  const int64_t steps = shape.num_mini_batches();
-  const int64_t begin = steps / 3;
-  const int64_t end = std::max(begin + 1, steps - steps / 3);
-  std::vector<double> step_end_ns(static_cast<size_t>(end - begin), 0);
+// over these steps, of which the timeline has nothing else.
+int64_t mean_latency_ns(const schedule::Timeline& timeline, const MiddleSteps& steps) {
+  std::vector<double> step_end_ns(static_cast<size_t>(steps.end - steps.begin), 0);
   std::vector<double> begin_sum_ns(step_end_ns.size(), 0);
   std::vector<int64_t> counts(step_end_ns.size(), 0);
   for (const auto& events : timeline.workers) {
     for (const schedule::TimelineEvent& event : events) {
-      const int64_t step = event.action.mini_batch.value - begin;
-      if (step < 0 || step >= end - begin) continue;
-      const auto s = static_cast<size_t>(step);
-      if (event.action.op == Op::Step)
+      const auto s = static_cast<size_t>(event.action.mini_batch.value - steps.begin);
+      if (event.action.op == Op::Step) {
         step_end_ns[s] = std::max(step_end_ns[s], static_cast<double>(event.end_ns));
-      if (event.action.op != Op::Forward || event.action.stage.value != 0) continue;
+        continue;
+      }
       begin_sum_ns[s] += static_cast<double>(event.start_ns);
       ++counts[s];
     }
@@ -96,13 +109,16 @@ struct Simulated {
 
   bool written() const { return !schedule::LazySchedule::can_make(strategy, shape); }
 
-  simulate::Result run(int64_t micro_batches, bool keep_timeline) const {
+  simulate::Result run(int64_t micro_batches, simulate::Options options = {}) const {
+    if (time.exists()) options.progress = [this](int64_t, int64_t) { time.check(); };
+    return simulate::PlannedSchedule(strategy, of_length(micro_batches), links)
+        .simulate(costs, options);
+  }
+
+  ScheduleShape of_length(int64_t micro_batches) const {
     ScheduleShape longer = shape;
     longer.micro_batches = micro_batches;
-    simulate::Options options;
-    options.keep_timeline = keep_timeline;
-    if (time.exists()) options.progress = [this](int64_t, int64_t) { time.check(); };
-    return simulate::PlannedSchedule(strategy, longer, links).simulate(costs, options);
+    return longer;
   }
 
   ScheduleShape shape;
@@ -127,9 +143,9 @@ Outcome outcome_of(simulate::Result result) {
 // take as long as the last.
 Outcome repeated(const Simulated& simulation, int64_t micro_batches, int64_t steps,
                  int64_t simulated) {
-  Outcome outcome = outcome_of(simulation.run(simulated * micro_batches, false));
+  Outcome outcome = outcome_of(simulation.run(simulated * micro_batches));
   if (simulated >= steps) return outcome;
-  const double before_ns = outcome_of(simulation.run((simulated - 1) * micro_batches, false)).ns;
+  const double before_ns = outcome_of(simulation.run((simulated - 1) * micro_batches)).ns;
   const double busy_share_ns = (1 - outcome.idle_share) * outcome.ns;
   outcome.ns += static_cast<double>(steps - simulated) * (outcome.ns - before_ns);
   outcome.idle_share = 1 - busy_share_ns * static_cast<double>(steps) /
@@ -180,9 +196,10 @@ int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_
           : std::max(kLatencyPerStage * static_cast<int64_t>(plan.stages.size()), steps);
   const int64_t shorter =
       std::min(micro_batches, ceil_div(filled, plan.micro_batches) * plan.micro_batches);
-  ScheduleShape shape = simulation.shape;
-  shape.micro_batches = shorter;
-  return mean_latency_ns(simulation.run(shorter, true).timeline, shape);
+  const MiddleSteps middle(simulation.of_length(shorter));
+  const auto keeps = [&](const schedule::Action& action) { return middle.counts(action); };
+  return mean_latency_ns(simulation.run(shorter, {.keep_timeline = true, .keeps = keeps}).timeline,
+                         middle);
 }
 
 }  // namespace
