@@ -27,6 +27,13 @@ bool adds_between_ranks(const Plan& plan) {
                      [](const plan::Stage& stage) { return !stage.buckets.empty(); });
 }
 
+/// Of searches one after the other: what the next one found that was faster than all before.
+void add_improvements(std::vector<FoundPlan>& all, const std::vector<FoundPlan>& next) {
+  for (const FoundPlan& found : next) {
+    if (all.empty() || found.samples_per_s > all.back().samples_per_s) all.push_back(found);
+  }
+}
+
 /// The families of a plan that is not taken, where they are faster than those of the plan that is.
 void take_faster_families(const Plan& other, Plan& best) {
   for (plan::Alternative& row : best.explanation.alternatives) {
@@ -79,10 +86,12 @@ PlanResult plan_with_any_sync(const cluster::Cluster& cluster, PlanOptions optio
   const std::vector<GradientSync> syncs = syncs_to_search(cluster, options.gradient_precision);
   PlanResult best;
   std::vector<Plan> others;
+  std::vector<FoundPlan> improvements;
   for (size_t s = 0; s < syncs.size(); ++s) {
     if (time.is_over() && best.plan) break;
     options.sync = syncs[s];
     PlanResult result = by.search(options, time.share(1.0 / static_cast<double>(syncs.size() - s)));
+    add_improvements(improvements, result.improvements);
     if (!best.plan) {
       best = std::move(result);
     } else if (result.plan) {
@@ -93,6 +102,7 @@ PlanResult plan_with_any_sync(const cluster::Cluster& cluster, PlanOptions optio
     }
   }
   if (!best.plan) return best;
+  best.improvements = std::move(improvements);
   for (const Plan& other : others) take_faster_families(other, *best.plan);
   prefer_ordered(by, *best.plan);
   return best;

@@ -247,7 +247,8 @@ std::vector<std::string> notes_on_limits(const Context& context, const SplitFind
 PlanResult make_plan_in(const Context& context, SplitFinder& finder, bool keeps_to_flush);
 
 PlanResult make_plan_within(const profile::Profile& profile, const cluster::Cluster& cluster,
-                            PlanOptions options, TimeLimit time) {
+                            PlanOptions options, TimeLimit time,
+                            FoundPlans::Clock::time_point begin) {
   const bool keeps_to_flush =
       !options.strategy && !options.weights && !graph::tie_groups(profile.graph).empty();
   if (keeps_to_flush) options.weights = WeightPolicy::Flush;
@@ -255,7 +256,7 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   if (!options.strategy && !options.weights && !compensated.empty())
     options.weights = compensated.front();
   check_schedule_options(options);
-  const Context context(profile, cluster, options, time.share(kShareOfSearching));
+  const Context context(profile, cluster, options, time.share(kShareOfSearching), begin);
   try {
     SplitFinder finder(context);
     return make_plan_in(context, finder, keeps_to_flush);
@@ -276,6 +277,8 @@ PlanResult make_plan_in(const Context& context, SplitFinder& finder, bool keeps_
                                            [&] { return requested_plan(families, options); })
                           : requested_plan(families, options);
   if (!result.plan) return result;
+  context.found->close();
+  result.improvements = context.found->take();
   Plan& plan = *result.plan;
   set_interval(plan);
   for (std::string& note : notes_on_plan(context, plan))
@@ -332,13 +335,15 @@ void add_published_baseline(const profile::Profile& profile, const cluster::Clus
 
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& options) {
+  const auto begin = FoundPlans::Clock::now();
   PlanResult result =
       options.sync
-          ? make_plan_within(profile, cluster, options, TimeLimit(options.time_limit))
+          ? make_plan_within(profile, cluster, options, TimeLimit(options.time_limit), begin)
           : plan_with_any_sync(cluster, options,
                                {.search =
                                     [&](const PlanOptions& with_sync, TimeLimit time) {
-                                      return make_plan_within(profile, cluster, with_sync, time);
+                                      return make_plan_within(profile, cluster, with_sync, time,
+                                                              begin);
                                     },
                                 .price =
                                     [&](const Plan& plan) {
@@ -353,6 +358,7 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
         "of the longest.",
         profile::lengths_text(profile.lengths)));
   }
+  result.searched = FoundPlans::Clock::now() - begin;
   return result;
 }
 

@@ -45,6 +45,32 @@ std::string failure(const profile::Profile& profile, const cluster::Cluster& clu
   return "";
 }
 
+// Each of the plans on the way is faster than all before, and the last one is the answer or, where
+// that is no pipeline, within what may be taken for as fast.
+TEST(Planner, SaysWhenItFoundThePlan) {
+  const cluster::Cluster cluster = two_servers();
+  for (const std::string name : {"auto", "dp", "hybrid", "1f1b", "zb-h2", "gpipe"}) {
+    for (const bool any_sync : {false, true}) {
+      PlanOptions options = strategy(name);
+      if (any_sync) options.sync.reset();
+      const PlanResult result = make_plan(vgg_like(), cluster, options);
+      ASSERT_TRUE(result.plan) << name << ": " << result.reason;
+      EXPECT_GT(result.found_after.count(), 0) << name;
+      EXPECT_LT(result.found_after, result.searched) << name;
+      ASSERT_FALSE(result.improvements.empty()) << name;
+      for (size_t k = 1; k < result.improvements.size(); ++k) {
+        EXPECT_GT(result.improvements[k].samples_per_s, result.improvements[k - 1].samples_per_s);
+        EXPECT_GE(result.improvements[k].after, result.improvements[k - 1].after);
+      }
+      EXPECT_LE(result.improvements.back().after, result.searched) << name;
+      EXPECT_NEAR(result.improvements.back().samples_per_s,
+                  result.plan->prediction.throughput_samples_per_s,
+                  0.005 * result.improvements.back().samples_per_s)
+          << name;
+    }
+  }
+}
+
 TEST(Planner, SaysWhichNumbersTheChosenStrategyHasNoUseFor) {
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000);
   const std::vector<std::string> notes = made(vgg_like(), cluster).explanation.notes;

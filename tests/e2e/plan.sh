@@ -36,7 +36,11 @@ plan="plan --profile net.graph.txt --cluster cluster.toml"
 run 0 $plan --json -o plan.json
 json_keys config throughput_samples_per_s bottleneck_ns depth stages alternatives layers replicas \
   compute_ns sync_ns memory_bytes first_worker
+json_keys search searched_s found_after_s improvements after_s
+grep -q '"search"' plan.json && fail "the plan depends on a clock"
 run 0 $plan
+grep -Eq '^found after [0-9.]+ s of [0-9.]+ s searched$' err ||
+  fail "no time of the search: $(cat err)"
 for words in 'per micro-batch' 'of limit' 'compute' 'server 0' 'slowest part:' \
   'memory limit 16.0 GB' 'against this plan'; do
   grep -q "$words" out || fail "the table lacks '$words': $(cat out)"

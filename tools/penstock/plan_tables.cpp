@@ -75,6 +75,31 @@ std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& p
       plan.prediction.throughput_samples_per_s);
 }
 
+namespace {
+
+double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+Json search_json(const planner::PlanResult& result) {
+  Json improvements = Json::array();
+  for (const planner::FoundPlan& found : result.improvements) {
+    improvements.push_back({{"after_s", seconds(found.after)},
+                            {"strategy", to_string(found.strategy)},
+                            {"throughput_samples_per_s", found.samples_per_s}});
+  }
+  return {{"searched_s", seconds(result.searched)},
+          {"found_after_s", seconds(result.found_after)},
+          {"improvements", std::move(improvements)}};
+}
+
+std::string search_text(const planner::PlanResult& result) {
+  return fmt::format("found after {:.2f} s of {:.2f} s searched\n", seconds(result.found_after),
+                     seconds(result.searched));
+}
+
 Json what_if_json(const std::vector<plan::WhatIfResult>& changes) {
   Json list = Json::array();
   for (const plan::WhatIfResult& change : changes) {

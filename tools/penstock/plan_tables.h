@@ -9,6 +9,7 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/plan.h"
 #include "penstock/plan/what_if_result.h"
+#include "penstock/planner/plan_result.h"
 #include "penstock/planner/pytorch_split.h"
 #include "penstock/planner/sync_prices.h"
 #include "penstock/util/files/json.h"
@@ -22,6 +23,11 @@ Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
 /// The same as a table, with what the restriction to `cut_at` (empty: to blocks) costs.
 std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan,
                          const std::string& cut_at);
+
+/// How long the search took, when it had the plan, and when those before it.
+Json search_json(const planner::PlanResult& result);
+/// The same of the plan alone, in a line.
+std::string search_text(const planner::PlanResult& result);
 
 Json what_if_json(const std::vector<plan::WhatIfResult>& changes);
 

@@ -42,7 +42,8 @@ class Turns {
   Turns(const Context& context, Families& families, double samples_per_s)
       : context_(context), families_(families), samples_per_s_(samples_per_s) {}
 
-  std::optional<Plan> fastest(const std::vector<Strategy>& all) {
+  /// No plan: none is fast enough.
+  PlanResult fastest(const std::vector<Strategy>& all) {
     for (const Strategy strategy : all) have_turn(strategy, kShareOfFirstTurns);
     // Those that needed least are the nearest to their end.
     std::ranges::stable_sort(unfinished_, std::less(), &Unfinished::took);
@@ -67,39 +68,41 @@ class Turns {
     if (families_.bound_samples_per_s(strategy) <= samples_per_s_) return;
     const SearchTime::Turn turn(*context_.time, share);
     const auto begin = TimeLimit::Clock::now();
-    std::optional<Plan> other = families_.faster(strategy, samples_per_s_);
+    PlanResult other = families_.faster(strategy, samples_per_s_);
     if (families_.was_cut_short())
       unfinished_.push_back({strategy, TimeLimit::Clock::now() - begin});
-    if (!other) return;
+    if (!other.plan) return;
     best_ = std::move(other);
-    samples_per_s_ = kFaster * best_->prediction.throughput_samples_per_s;
+    samples_per_s_ = kFaster * best_.plan->prediction.throughput_samples_per_s;
   }
 
   const Context& context_;
   Families& families_;
   double samples_per_s_;  // that the next one has to exceed
-  std::optional<Plan> best_;
+  PlanResult best_;
   std::vector<Unfinished> unfinished_;
 };
 
 // A longer step spreads one synchronisation over more samples, for dp as for any other kind: so dp
 // with a step as long competes, and its rate is told. May replace the plan.
-void compare_with_equal_steps(const Context& context, Families& families, Plan& plan) {
+void compare_with_equal_steps(const Context& context, Families& families, PlanResult& result) {
   const PlanOptions& options = context.options;
+  Plan& plan = *result.plan;
   const PlanResult& usual = families.standard(Strategy::DataParallel);
   if (options.straight || !usual.plan || plan.strategy == Strategy::DataParallel ||
       plan.micro_batches <= usual.plan->micro_batches)
     return;
-  const auto equal = families.data_parallel(plan.micro_batches);
-  if (!equal) return;
-  const double samples_per_s = equal->prediction.throughput_samples_per_s;
+  PlanResult equal = families.data_parallel(plan.micro_batches);
+  if (!equal.plan) return;
+  const double samples_per_s = equal.plan->prediction.throughput_samples_per_s;
   if (samples_per_s >= plan.prediction.throughput_samples_per_s) {
-    plan = *equal;
+    result = std::move(equal);
     return;
   }
-  plan.explanation.notes.push_back(fmt::format(
-      "With steps of as many samples as here ({}), dp makes {} samples/s.",
-      saturating_mul(equal->micro_batches, equal->micro_batch_size), format_rate(samples_per_s)));
+  plan.explanation.notes.push_back(
+      fmt::format("With steps of as many samples as here ({}), dp makes {} samples/s.",
+                  saturating_mul(equal.plan->micro_batches, equal.plan->micro_batch_size),
+                  format_rate(samples_per_s)));
 }
 
 // Whether something beats the optimum is known no better than that optimum itself. The gap of
@@ -137,20 +140,21 @@ PlanResult fastest_of_all(const Context& context, Families& families, Strategy p
   }
   const double samples_per_s =
       result.plan ? kFaster * result.plan->prediction.throughput_samples_per_s : 0;
-  auto better =
+  PlanResult better =
       Turns(context, families, samples_per_s).fastest(families_to_try(context, families, pipeline));
-  if (!better) {
+  if (!better.plan) {
     if (result.plan || !ended) return result;
     families.go_on();
     return optimum();  // outside of a turn, so that there is an answer
   }
-  compare_with_equal_steps(context, families, *better);
+  compare_with_equal_steps(context, families, better);
   if (result.plan) {
-    explain_choice(*result.plan, *better);
+    explain_choice(*result.plan, *better.plan);
   } else if (!ended) {
-    better->explanation.notes.push_back("Not the partitioner's optimum: " + result.reason + ".");
+    better.plan->explanation.notes.push_back("Not the partitioner's optimum: " + result.reason +
+                                             ".");
   }
-  return {std::move(better), ""};
+  return better;
 }
 
 }  // namespace penstock::planner

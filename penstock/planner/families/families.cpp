@@ -21,6 +21,12 @@ using plan::Strategy;
 
 namespace {
 
+// Found now.
+PlanResult found_now(const Context& context, Plan plan) {
+  context.found->note(plan.strategy, plan.prediction.throughput_samples_per_s);
+  return {std::move(plan), "", context.found->now()};
+}
+
 // Hybrid splits whose estimates are so close that the simulator decides.
 constexpr size_t kSimulatedHybrids = 3;
 
@@ -84,7 +90,7 @@ PlanResult Families::of_least_memory(const Family& family) {
   if (!over_limit(context_, found.candidate.split, plan).empty()) return {};
   plan.explanation.optimality_gap =
       std::max(0.0, all_workers_samples_per_s_ / plan.prediction.throughput_samples_per_s - 1);
-  return {std::move(plan), ""};
+  return found_now(context_, std::move(plan));
 }
 
 PlanResult Families::best_of(const Family& family, bool wants_least_memory, int64_t& excess) {
@@ -111,7 +117,7 @@ PlanResult Families::best_of(const Family& family, bool wants_least_memory, int6
                                 kFaster * best.plan->prediction.throughput_samples_per_s))
       continue;
     if (reason.empty()) {
-      best = {std::move(plan), ""};
+      best = found_now(context_, std::move(plan));
       continue;
     }
     const int64_t beyond = beyond_limit(context_, found.split, plan);
@@ -119,6 +125,17 @@ PlanResult Families::best_of(const Family& family, bool wants_least_memory, int6
     if (best.reason.empty()) best.reason = std::move(reason);
   }
   return best;
+}
+
+PlanResult Families::planned_beside(const Family& family, bool has_plan) {
+  if (!has_plan) return plan(family, false);
+  try {
+    return plan(family, false);
+  } catch (const OutOfMemory&) {
+    finder_.note_short_of_memory(family.strategy);
+  } catch (const OutOfTime&) {
+  }
+  return {};
 }
 
 PlanResult Families::made(Strategy strategy) {
@@ -164,18 +181,18 @@ PlanResult Families::best_synchronous(Strategy strategy, double faster_than) {
   return trials.result();
 }
 
-std::optional<Plan> Families::faster(Strategy strategy, double samples_per_s) {
+PlanResult Families::faster(Strategy strategy, double samples_per_s) {
   const int64_t cut_short_before = finder_.num_cut_short();
   // The table that compares strategies has the plan of each anyway; it is not bound to straight
   // splits.
   const bool in_table = context_.options.compare && !context_.options.straight;
-  std::optional<Plan> result;
+  PlanResult result;
   if (in_table || !traits(strategy).auto_may_choose) {
-    result = renewed(strategy).plan;
+    result = renewed(strategy);
   } else {
     try {
       context_.time->check();
-      result = best_synchronous(strategy, samples_per_s).plan;
+      result = best_synchronous(strategy, samples_per_s);
     } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
     } catch (const OutOfMemory&) {  // nor what is not known within the memory
       finder_.note_short_of_memory(strategy);
@@ -187,17 +204,19 @@ std::optional<Plan> Families::faster(Strategy strategy, double samples_per_s) {
   was_cut_short_ = context_.time->exists() && (trials_cut_short || context_.time->is_over() ||
                                                finder_.num_cut_short() > cut_short_before);
   if (was_cut_short_ && standard_.contains(strategy)) unfinished_.insert(strategy);
-  if (result && result->prediction.throughput_samples_per_s <= samples_per_s) result.reset();
+  if (result.plan && result.plan->prediction.throughput_samples_per_s <= samples_per_s)
+    result.plan.reset();
   return result;
 }
 
-std::optional<Plan> Families::data_parallel(int64_t micro_batches) {
+PlanResult Families::data_parallel(int64_t micro_batches) {
   const auto found = finder_.best(family_of(Strategy::DataParallel));
   const int64_t replicas = found->split.places.front().count;
   const int64_t rounds = std::max<int64_t>(micro_batches / replicas, 1);
   Plan plan = price(context_, found->split, rounds * replicas);
-  if (!over_limit(context_, found->split, plan).empty()) return std::nullopt;
-  return plan;
+  std::string reason = over_limit(context_, found->split, plan);
+  if (!reason.empty()) return {std::nullopt, std::move(reason)};
+  return found_now(context_, std::move(plan));
 }
 
 double Families::bound_samples_per_s(Strategy strategy) const {
@@ -233,7 +252,7 @@ PlanResult Families::make(Strategy strategy) {
   if (context_.model->name() != "penstock") return result;
   const auto try_other = [&](const Family& family) {
     if (context_.time->is_over() && result.plan) return;
-    PlanResult other = plan(family, false);
+    PlanResult other = planned_beside(family, result.plan.has_value());
     if (!other.plan || (result.plan && other.plan->prediction.throughput_samples_per_s <=
                                            result.plan->prediction.throughput_samples_per_s))
       return;
@@ -268,7 +287,7 @@ PlanResult Families::hybrid() {
       if (!best.plan) best.reason = std::move(reason);
     } else if (!best.plan || plan.prediction.throughput_samples_per_s >
                                  best.plan->prediction.throughput_samples_per_s) {
-      best = {std::move(plan), ""};
+      best = found_now(context_, std::move(plan));
     }
   }
   return best;

@@ -41,9 +41,10 @@ class Families {
   /// synchronous_candidates(). Never throws ConfigError: what is refused is a reason.
   const PlanResult& standard(plan::Strategy strategy);
 
-  /// The best plan of a kind if it is faster than that; of a synchronous pipeline only so far as is
-  /// needed to know. With a turn of the search's time, what its end cut short goes on in another.
-  std::optional<plan::Plan> faster(plan::Strategy strategy, double samples_per_s);
+  /// The best plan of a kind, or no plan where it is not faster than that; of a synchronous
+  /// pipeline only so far as is needed to know. With a turn of the search's time, what its end cut
+  /// short goes on in another.
+  PlanResult faster(plan::Strategy strategy, double samples_per_s);
   /// Whether the turn of the last one ended before it was done.
   bool was_cut_short() const { return was_cut_short_; }
   /// From now on what was cut short goes on.
@@ -51,7 +52,7 @@ class Families {
   void note_out_of_time() { finder_.note_out_of_time(); }
 
   /// Data parallelism with a step of at most so many micro-batches, if it fits the memory.
-  std::optional<plan::Plan> data_parallel(int64_t micro_batches);
+  PlanResult data_parallel(int64_t micro_batches);
 
   /// No plan of the kind is faster, whatever its messages, sums and memory take: all computation
   /// shared out over the workers, or one worker's where one works at a time.
@@ -78,6 +79,8 @@ class Families {
   /// not.
   PlanResult of_least_memory(const Family& family);
   PlanResult make(plan::Strategy strategy);
+  /// plan(), whose end does not take along a plan that there is. Throws SearchEnded without one.
+  PlanResult planned_beside(const Family& family, bool has_plan);
   /// make(), where a refusal of any kind is a reason.
   PlanResult made(plan::Strategy strategy);
   /// As standard(), made anew where that was cut short; what is slower is forgotten.

@@ -100,6 +100,9 @@ bool Trials::offer(const Candidate& candidate) {
     } else if (!best_ || last.priced.plan.prediction.throughput_samples_per_s >
                              best_->priced.plan.prediction.throughput_samples_per_s) {
       best_ = std::move(last);
+      best_after_ = context_.found->now();
+      context_.found->note(best_->priced.plan.strategy,
+                           best_->priced.plan.prediction.throughput_samples_per_s);
     }
   } catch (const ConfigError& error) {  // the kind cannot run this split
     refused_->add(error);
@@ -123,7 +126,7 @@ PlanResult Trials::result() const {
   plan.explanation.optimality_gap = best_->candidate.optimality_gap;
   std::string misfit = over_limit(context_, best_->candidate.split, plan);
   if (!misfit.empty()) return {std::nullopt, std::move(misfit)};
-  return {std::move(plan), ""};
+  return {std::move(plan), "", best_after_};
 }
 
 }  // namespace penstock::planner

@@ -123,6 +123,7 @@ class Trials {
   std::optional<LeastNeeded> refused_;
   std::vector<Candidate> known_;  ///< tried in this turn or an earlier one
   std::optional<Tried> best_;
+  std::chrono::nanoseconds best_after_{0};  ///< PlanResult::found_after of it
 };
 
 }  // namespace penstock::planner

@@ -164,12 +164,14 @@ void for_each_device(const cluster::Cluster& cluster, const cluster::WorkerRange
 }  // namespace
 
 Context::Context(const profile::Profile& profile_in, const cluster::Cluster& cluster_in,
-                 const PlanOptions& options_in, TimeLimit time_in)
+                 const PlanOptions& options_in, TimeLimit time_in,
+                 FoundPlans::Clock::time_point begin)
     : profile(profile_in),
       cluster(cluster_in),
       options(options_in),
       time(std::make_unique<SearchTime>(time_in)),
-      budget(std::make_unique<MemoryBudget>(options_in.memory_budget_bytes)) {
+      budget(std::make_unique<MemoryBudget>(options_in.memory_budget_bytes)),
+      found(std::make_unique<FoundPlans>(begin)) {
   profile::validate(profile);
   cluster::validate(cluster);
   check_options(options);

@@ -10,6 +10,7 @@
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/cost/layer_cost.h"
 #include "penstock/planner/cost/memory_model.h"
+#include "penstock/planner/found_plans.h"
 #include "penstock/planner/memory_budget.h"
 #include "penstock/planner/plan_options.h"
 #include "penstock/planner/time_limit.h"
@@ -17,8 +18,8 @@
 
 namespace penstock::planner {
 
-/// Keeps references to what it is made of. Immutable but for its time and its budget: one thread at
-/// a time.
+/// Keeps references to what it is made of. Immutable but for its time, its budget and what was
+/// found: one thread at a time.
 class Context {
  public:
   /// Of PipeDream's graph.txt, whose layers of unknown kinds are taken to save all.
@@ -26,7 +27,8 @@ class Context {
 
   /// Throws ConfigError for unusable options, profile or cluster (planner.h).
   Context(const profile::Profile& profile, const cluster::Cluster& cluster,
-          const PlanOptions& options, TimeLimit time = {});
+          const PlanOptions& options, TimeLimit time = {},
+          FoundPlans::Clock::time_point begin = FoundPlans::Clock::now());
 
   const profile::Profile& profile;
   const cluster::Cluster& cluster;
@@ -34,6 +36,7 @@ class Context {
   /// Of the search; a plan that was found is priced all the same.
   const std::unique_ptr<SearchTime> time;
   const std::unique_ptr<MemoryBudget> budget;  ///< of what the search stores
+  const std::unique_ptr<FoundPlans> found;     ///< since `begin`
   int workers = 1;
   Choice recompute = Choice::Never;
   Choice shard_optimizer = Choice::Never;
