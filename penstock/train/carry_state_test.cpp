@@ -24,19 +24,19 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr int64_t kWords = 12;
+constexpr int64_t kTextWords = 12;
 constexpr int64_t kWindow = 5;
 constexpr int64_t kParts = 8;
 constexpr double kTextRate = 0.5;
 
 model::Model language_model(double dropout = 0) {
   model::SequenceBuilder net("words");
-  model::Value x =
-      net.embedding(net.tokens("tokens", {kWindow}, kWords), {.values = kWords, .features = 6});
+  model::Value x = net.embedding(net.tokens("tokens", {kWindow}, kTextWords),
+                                 {.values = kTextWords, .features = 6});
   x = net.lstm(x, {.features = 10, .weight_dropout = dropout, .name = "rnn0", .carries = true});
   if (dropout > 0) x = net.locked_dropout(x, dropout);
   x = net.lstm(x, {.features = 6, .weight_dropout = dropout, .name = "rnn1", .carries = true});
-  return net.build(net.linear(x, {.features = kWords, .name = "head"}));
+  return net.build(net.linear(x, {.features = kTextWords, .name = "head"}));
 }
 
 /// Windows of a text in which a token says little of the next one, and the one seven before it all.
@@ -44,7 +44,8 @@ std::shared_ptr<Dataset> text(int64_t windows, const model::Model& model) {
   const int64_t length = windows * kWindow + 1;
   at::Tensor tokens = at::empty({length}, at::kLong);
   for (int64_t i = 0; i < length; ++i)
-    tokens[i] = i < 7 ? (5 * i + 3) % kWords : (tokens[i - 7].item<int64_t>() * 7 + i % 3) % kWords;
+    tokens[i] =
+        i < 7 ? (5 * i + 3) % kTextWords : (tokens[i - 7].item<int64_t>() * 7 + i % 3) % kTextWords;
   return std::make_shared<TensorDataset>(
       "text", samples_for(model, model::loss_for(model, {})),
       model::Tensors{tokens.narrow(0, 0, length - 1).view({windows, kWindow})},
