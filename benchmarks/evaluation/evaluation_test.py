@@ -192,6 +192,17 @@ class Plots(unittest.TestCase):
         shapes = [node for node in root if node.tag.endswith("rect")]
         self.assertEqual(len(shapes), 1 + 3 + 2)  # background, bars, legend
 
+    def test_names_of_many_groups_are_smaller(self):
+        def sizes(count):
+            root = xml.etree.ElementTree.fromstring(
+                plots.bars("t", "times", [f"group {i}" for i in range(count)],
+                           {"one": [1.0] * count}))
+            return {node.attrib["font-size"] for node in root
+                    if (node.text or "").startswith("group")}
+
+        self.assertEqual(sizes(3), {"12"})
+        self.assertEqual(sizes(14), {"9"})
+
     def test_lines_stay_inside(self):
         text = plots.lines("t", "%", "s", {"a": [(1, 80.0), (2, 90.0)]}, level=95)
         root = xml.etree.ElementTree.fromstring(text)

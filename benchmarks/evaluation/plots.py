@@ -11,7 +11,7 @@ from html import escape
 
 COLOURS = ("#4878a8", "#e0843c", "#5c9e5c", "#c4504c", "#8f6fb0", "#8c6d5a", "#d67fb0", "#7f7f7f",
            "#b0a03c", "#4cb0bc", "#2f4b7c", "#a05195")
-FONT = 'font-family="sans-serif" font-size="12"'
+FONT = 'font-family="sans-serif" font-size="{}"'
 WIDTH, HEIGHT = 900, 360
 LEFT, RIGHT, TOP, BOTTOM = 62, 240, 40, 46
 
@@ -30,9 +30,9 @@ def label(value):
     return f"{value:,.10g}"
 
 
-def text(x, y, words, anchor="middle", **more):
+def text(x, y, words, anchor="middle", size=12, **more):
     extra = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in more.items())
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {FONT}{extra}>'
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {FONT.format(size)}{extra}>'
             f"{escape(words)}</text>")
 
 
@@ -82,7 +82,8 @@ def bars(title, unit, groups, series):
     for place, group in enumerate(groups):
         left = LEFT + room * (place + 0.08)
         for line, words in enumerate(group.split("\n")):
-            parts.append(text(LEFT + room * (place + 0.5), bottom + 18 + 15 * line, words))
+            parts.append(text(LEFT + room * (place + 0.5), bottom + 18 + 15 * line, words,
+                              size=12 if room > 50 else 9))
         for index, values in enumerate(series.values()):
             value = values[place]
             if value is None:

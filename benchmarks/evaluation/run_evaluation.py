@@ -116,8 +116,11 @@ def towards_metrics(runs):
     found = {}
     for name in dict.fromkeys(run["task"] for run in runs):
         task = catalogue.TASKS[name]
-        series = {f"{catalogue.METHODS[run['method']].title}, {formulas.show_rate(run['rate'])}":
-                  run["evaluations"] for run in runs if run["task"] == name}
+        series = {}
+        for run in runs:
+            if run["task"] == name:
+                method = catalogue.METHODS[run["method"]].title.removeprefix("PipeDream, ")
+                series[f"{method}, {formulas.show_rate(run['rate'])}"] = run["evaluations"]
         found[f"metric-{name}.svg"] = plots.lines(
             f"{task.title}, 2 hosts", task.metric, "seconds of training", series, task.target)
     return found
