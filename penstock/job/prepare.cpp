@@ -105,6 +105,7 @@ class Preparation {
     // A job that the launcher has started again continues.
     if (restarts_of(run_->job) > 0 && !run_->request.run.checkpoint.empty())
       run_->train.resume = run_->request.run.resume = true;
+    train::check_before_plan(run_->model, run_->data, run_->train);
     check_batches_before_plan();
     run_->is_finished = begin();
     set_plan();
@@ -216,7 +217,6 @@ class Preparation {
   std::vector<profile::LengthGroup> lengths() const {
     const train::TrainOptions& train = run_->train;
     const train::Dataset& data = *run_->data.train;
-    if (train.carry_state) train::check_carries(run_->model);
     if (train.lengths != train::Lengths::Whole) {
       std::vector<profile::LengthGroup> found =
           lengths_for(run_->model, data, train::order_of_epoch(train, train.seed, 0));

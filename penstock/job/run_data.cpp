@@ -65,7 +65,8 @@ train::DataSplit data_for(const model::Model& model, const options::TrainRequest
                              .skip_bad_samples = data.bad_samples == options::BadSamples::Skip,
                              .class_order = data.class_order,
                              .turns_images = data.turns_images,
-                             .bytes_are_tokens = data.bytes_are_tokens});
+                             .bytes_are_tokens = data.bytes_are_tokens,
+                             .in_order = data.carry_state});
   } catch (const ConfigError& error) {
     if (data.name) throw;
     throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",

@@ -86,7 +86,9 @@ std::vector<Row> length_rows() {
                            kUsualBatchSize),
        .idle = [](const RunFacts& facts) -> std::string {
          const int64_t samples = facts.training_samples;
-         if (samples == 0 || facts.request.run.batch_size.value_or(0) <= samples) return "";
+         const bool fills = facts.request.data.drop_last || facts.request.data.carry_state;
+         if (samples == 0 || fills || facts.request.run.batch_size.value_or(0) <= samples)
+           return "";
          return fmt::format("the data have {} training samples: a step has all of them", samples);
        }}};
 }

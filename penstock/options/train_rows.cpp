@@ -63,6 +63,18 @@ std::string without_writing(const RunFacts& facts) {
              : fmt::format("--metric is {}, expected bleu or meteor", to_string(metric));
 }
 
+std::string without_beam(const RunFacts& facts) {
+  if (std::string why = without_writing(facts); !why.empty()) return why;
+  return facts.request.data.beam > 1 ? ""
+                                     : "--beam is 1: one beginning is followed, whatever it says";
+}
+
+std::string in_streams(const RunFacts& facts) {
+  return facts.request.data.carry_state
+             ? "--carry-state reads the text in its order, and leaves out what does not fill a step"
+             : "";
+}
+
 std::string without_job(const RunFacts& facts) {
   return facts.in_job ? "" : "this process is not a rank of a job of several";
 }
@@ -120,7 +132,8 @@ std::vector<Row> data_rows() {
        {.name = "--no-shuffle",
         .changes = Changes::Learning,
         .slot = off<&R::data, &DataRequest::shuffle>,
-        .help = "Keep the order of the data set"},
+        .help = "Keep the order of the data set",
+        .idle = in_streams},
        {.name = "--lengths",
         .changes = Changes::Both,
         .slot = [](R& r) -> Slot { return one_of(r.data.lengths, train::kLengths); },
@@ -138,7 +151,8 @@ std::vector<Row> data_rows() {
         .keyword = "drop_last",
         .changes = Changes::Learning,
         .slot = at<&R::data, &DataRequest::drop_last>,
-        .help = "End an epoch before a step that would not have all of its samples"},
+        .help = "End an epoch before a step that would not have all of its samples",
+        .idle = in_streams},
        {.name = "--no-eval",
         .slot = off<&R::data, &DataRequest::evaluate>,
         .help = "Do not evaluate on the test set"},
@@ -167,14 +181,14 @@ std::vector<Row> data_rows() {
        {.name = "--length-penalty",
         .slot = at<&R::data, &DataRequest::length_penalty>,
         .help = "Metrics bleu and meteor: how much longer sentences are preferred; 0: not at all",
-        .idle = without_writing},
+        .idle = without_beam},
        {.name = "--coverage-penalty",
         .slot = at<&R::data, &DataRequest::coverage_penalty>,
         .help = "Metrics bleu and meteor: how much sentences are preferred whose attention has "
                 "seen all words of the source, such as 0.2; needs a model with such an attention "
                 "(gnmt8, gnmt16); 0: not at all",
         .least = 0,
-        .idle = without_writing}});
+        .idle = without_beam}});
 }
 
 std::vector<Row> run_rows() {

@@ -125,9 +125,9 @@ void check_carried(const Stages& stages, const Schedule& schedule, int64_t place
   for (size_t s = 0; s < stages.size(); ++s) {
     if (places == 0 || !stages.modules[s]->carries() || places % stages.counts[s] == 0) continue;
     throw ConfigError(
-        fmt::format("stage {} has {} replicas, which take turns: to carry states, a mini-batch "
-                    "needs a multiple "
-                    "of them as micro-batches, found {}",
+        fmt::format("stage {} has {} replicas, which take turns: to carry states, expected a "
+                    "multiple of them as micro-batches of a step, or a plan without replicas, "
+                    "found {}",
                     s, stages.counts[s], places));
   }
   if (places == 0) return;

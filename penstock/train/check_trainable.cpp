@@ -134,8 +134,6 @@ void check_mean(const WeightMean& mean) {
               kMostPatience);
 }
 
-}  // namespace
-
 void check_carries(const model::Model& model) {
   for (int l = 0; l < model.graph().num_layers(); ++l) {
     if (!model.layer(LayerId{l}).carried().empty()) return;
@@ -145,8 +143,6 @@ void check_carries(const model::Model& model) {
       "such as those of awd_lm: '{}' has none",
       model.name()));
 }
-
-namespace {
 
 void check_carried(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   if (!options.carry_state) return;
@@ -237,13 +233,18 @@ bool wants_norm(const TrainOptions& options) {
   return options.max_grad_norm > 0 || scales_loss(options.plan.precision);
 }
 
+void check_before_plan(const model::Model& model, const DataSplit& data,
+                       const TrainOptions& options) {
+  check_metric(model, data, options);
+  check_fed(data, options);
+  check_carried(model, data, options);
+}
+
 void check_trainable(const model::Model& model, const DataSplit& data,
                      const TrainOptions& options) {
   validate(options);
   check_data(model, data, options.loss);
-  check_metric(model, data, options);
-  check_fed(data, options);
-  check_carried(model, data, options);
+  check_before_plan(model, data, options);
   if (mini_batches_per_epoch(data.train->size(), options) == 0) {
     throw ConfigError(fmt::format(
         "an epoch has no step: the {} training samples do not fill one of {} samples, and what "

@@ -34,7 +34,7 @@ void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions
                     "{}: resume with the same data",
                     checkpoint.train_samples, train_samples));
   }
-  if (checkpoint.next_mini_batch > 0 &&
+  if (checkpoint.next_mini_batch > 0 && !options.carry_state &&
       checkpoint.shuffle.value_or(options.shuffle) != options.shuffle) {
     throw ConfigError(fmt::format(
         "the checkpoint lies inside an epoch {} shuffling, this run is {}: resume with the same "

@@ -264,6 +264,13 @@ void Session::observe(double value, bool rises) {
                       "the schedule {}, or a mean with a trigger",
                       kPlateauName));
     }
+    if (rises && plateau_ &&
+        !plateau_of(options_.learning_rate.schedule, Metric::Accuracy)->rises) {
+      throw ConfigError(fmt::format(
+          "the schedule {} has the mode min, and rises says that more is better: expected a "
+          "schedule of the mode max, or values that fall",
+          kPlateauName));
+    }
     return fmt::format("observes {} after {} steps", value, steps());
   });
   const Metric metric = rises ? Metric::Accuracy : Metric::Loss;

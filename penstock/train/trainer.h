@@ -28,8 +28,9 @@ int64_t mini_batches_per_epoch(int64_t samples, const TrainOptions& options);
 /// Whether every step waits for the norm of all gradients: to clip or record it, or to know in
 /// float16 whether all are finite.
 bool wants_norm(const TrainOptions& options);
-/// Whether layers of the model have states that can be carried from window to window.
-void check_carries(const model::Model& model);
+/// What of check_trainable() depends on no plan: whether metric and carried states can be had.
+void check_before_plan(const model::Model& model, const DataSplit& data,
+                       const TrainOptions& options);
 /// validate(), and whether data, model and the plan's numbers fit each other.
 void check_trainable(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 

@@ -574,13 +574,20 @@ class Trainer:
     def observe(self, value: float, *, rises: bool = False) -> None:
         """Tells a schedule ReduceLROnPlateau and ``swa_trigger`` what an evaluation has found, as
         ``step(value)`` of torch.optim.lr_scheduler.ReduceLROnPlateau does. `save` keeps what they
-        make of it. Ranks of a job all call it, with the same value.
+        make of it; `fit` with a checkpoint saves before. Ranks of a job all call it, with the same
+        value.
 
         :param value: such as the ``loss`` or the ``accuracy`` of `evaluate`
         :param rises: more is better, as of an accuracy; a schedule that says its ``mode`` keeps it
         :raises PenstockError: nothing waits for values
-        :raises RuntimeError: in a callback of `fit` with tensors, as `scale_lr`
+        :raises RuntimeError: in a callback of `fit` with tensors, as `scale_lr`, and of `fit` in a
+            job, where only rank 0 has callbacks
         """
+        if self._fitting and self._job is not None:
+            raise RuntimeError(
+                "observe: all ranks of a job call it, and only rank 0 has callbacks; call it "
+                "between epochs"
+            )
         if self._in_epoch:
             raise RuntimeError(
                 "observe: this epoch's rates are fixed, since its steps overlap; call it between "

@@ -3,6 +3,7 @@
 test_optimizer.py [-k NAME]
 """
 
+import functools
 import random
 import tempfile
 import unittest
@@ -655,6 +656,11 @@ class Optimizers(unittest.TestCase):
         self.assertEqual(trainer.lr, 0.1)
         trainer.observe(0.65, rises=True)
         self.assertAlmostEqual(trainer.lr, 0.05, delta=1e-12)
+        falls = trainer_of(Net(), self.x, lr=0.1, lr_schedule=lr_scheduler.ReduceLROnPlateau)
+        with self.assertRaisesRegex(penstock.PenstockError, "the mode min, and rises"):
+            falls.observe(0.5, rises=True)
+        rising = functools.partial(lr_scheduler.ReduceLROnPlateau, mode="max")
+        trainer_of(Net(), self.x, lr=0.1, lr_schedule=rising).observe(0.5, rises=True)
 
     def test_values_that_nothing_waits_for_are_refused(self):
         trainer = trainer_of(Net(), self.x, lr=0.1)
@@ -663,6 +669,9 @@ class Optimizers(unittest.TestCase):
         trainer = trainer_of(Net(), self.x, lr=0.1, lr_schedule=lr_scheduler.ReduceLROnPlateau)
         with self.assertRaisesRegex(RuntimeError, "rates are fixed"):
             trainer.fit(self.x, self.y, callbacks=lambda one: trainer.observe(0.5))
+        trainer._job, trainer._fitting = object(), True
+        with self.assertRaisesRegex(RuntimeError, "only rank 0 has callbacks"):
+            trainer.observe(0.5)
 
     def test_a_schedule_moves_all_groups(self):
         expected = Net()

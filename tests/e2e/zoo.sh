@@ -56,9 +56,9 @@ done
 for strategy in dp zb-h1; do
   same --model gnmt8 --input 7x6 --classes 32 --width 16 --ignore-index 0 --strategy $strategy
   same --model s2vt --input 4x6x3 --classes 16 --width 8 --embedding 4 --strategy $strategy
-  same --model awd_lm --input 8 --classes 32 --width 24 --embedding 16 --strategy $strategy \
-    --carry-state
+  same --model awd_lm --input 8 --classes 32 --width 24 --embedding 16 --strategy $strategy
 done
+same --model awd_lm --input 8 --classes 32 --width 24 --embedding 16 --strategy zb-h1 --carry-state
 if [ -d /usr/share/datasets/fashion-mnist ]; then
   for model in mlp tied_mlp lenet5; do
     learns 32 0.8 --model "$model" --data fashion-mnist

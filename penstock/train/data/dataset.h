@@ -95,6 +95,7 @@ struct DataSpec {
   ClassOrder class_order = ClassOrder::Text;
   bool turns_images = false;      ///< as their cameras were held (EXIF), which torchvision does not
   bool bytes_are_tokens = false;  ///< of a text, for models that know far more tokens than 256
+  bool in_order = false;          ///< samples follow each other: the test samples are the last ones
 };
 
 /// A permutation of 0..size-1 that depends on (seed, epoch) only; the same on every machine.

@@ -80,6 +80,9 @@ TEST_F(FileData, APartOfTheSamplesIsForTheTestAlwaysTheSame) {
   EXPECT_EQ(seen.size(), 50);
   EXPECT_NE(firsts(*data.test), (std::vector<int64_t>{45, 46, 47, 48, 49})) << "drawn at random";
   EXPECT_EQ(firsts(*load_data(spec).test), firsts(*data.test));
+  DataSpec windows = spec;
+  windows.in_order = true;
+  EXPECT_EQ(firsts(*load_data(windows).test), (std::vector<int64_t>{45, 46, 47, 48, 49}));
   for (int64_t i = 0; i < data.train->size(); ++i)
     EXPECT_EQ(data.train->targets({i}).item<int64_t>(),
               firsts(*data.train)[static_cast<size_t>(i)] % 3);

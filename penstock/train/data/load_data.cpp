@@ -147,8 +147,9 @@ DataSplit load_own(const DataFormat& format, const DataSpec& spec,
     found.test = other.read(spec, file).train;
     found.test_from = spec.test_file.filename().string();
   }
-  DataSplit split = found.test == nullptr ? divide(found.train, spec.test_share, found.in_order)
-                                          : DataSplit{.train = found.train, .test = found.test};
+  DataSplit split = found.test == nullptr
+                        ? divide(found.train, spec.test_share, found.in_order || spec.in_order)
+                        : DataSplit{.train = found.train, .test = found.test};
   split.train = first_of(split.train, spec.train_samples, "training");
   split.test = first_of(split.test, spec.test_samples, "test");
   split.classes = found.classes;
