@@ -144,8 +144,8 @@ std::vector<Row> data_rows() {
         .changes = Changes::Learning,
         .slot = at<&R::data, &DataRequest::carry_state>,
         .help =
-            "Take the samples as windows of one text and carry the states of LSTMs from each to "
-            "the next (truncated backpropagation through time); the text is read in as many "
+            "Take the samples as windows of one text, and carry the states of LSTMs from each to "
+            "the next (truncated backpropagation through time). The text is read in as many "
             "parts at once as a mini-batch has samples. Models: awd_lm"},
        {.name = "--drop-last",
         .keyword = "drop_last",
