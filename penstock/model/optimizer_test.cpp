@@ -255,6 +255,16 @@ TEST(Soap, ATurnedProblemHasTurnedSteps) {
   }
 }
 
+/// As of an embedding, or of units that ReLU has switched off.
+TEST(Soap, RowsWithoutGradientHaveABasisToo) {
+  at::Tensor gradient = at::zeros({300, 16});
+  gradient.narrow(0, 100, 40).copy_(random_floats(40 * 16, 71).view({40, 16}));
+  OptimizerSpec spec = usual_spec(OptimizerKind::Soap);
+  const Tensors weights = weights_after(spec, at::zeros({300, 16}), {gradient, gradient});
+  EXPECT_TRUE(weights.back().isfinite().all().item<bool>());
+  EXPECT_GT(weights.back().abs().max().item<double>(), 0);
+}
+
 TEST(Soap, WithoutBasesItIsAdamWOneStepLater) {
   const at::Tensor first = random_matrices(1, {4, 7}).front();
   const auto gradients = random_matrices(8, {4, 7});

@@ -91,11 +91,11 @@ ParameterOptimizers::ParameterOptimizers(const Model& model, const OptimizerSpec
     OptimizerSpec one = general;
     const LayerId layer = parameter.place.layer;
     const bool is_table = model.layer(layer).kind().find("embedding") != std::string::npos;
-    const bool is_hidden =
-        !is_table && layer != own.front().place.layer && layer != own.back().place.layer;
-    if (parts)
-      one.as_matrix =
-          parameter.shape.size() == 2 && (is_hidden || !traits(spec.kind).hidden_matrices_only);
+    const bool is_edge = layer == own.front().place.layer || layer == own.back().place.layer;
+    if (parts) {
+      one.as_matrix = parameter.shape.size() == 2 && !is_table &&
+                      !(is_edge && traits(spec.kind).hidden_matrices_only);
+    }
     if (spares_vectors && parameter.shape.size() < 2) one.weight_decay = 0;
     choose(parameter.place, one);
   }

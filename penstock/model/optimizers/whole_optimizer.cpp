@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -57,9 +58,20 @@ at::Tensor turned(at::Tensor matrix, const Side& rows, const Side& columns, bool
   return matrix;
 }
 
+/// LAPACK's solver does not converge in float32 where many rows are zero, as those of units that a
+/// batch has not reached; in float64 it does.
+at::Tensor eigenvectors(const at::Tensor& matrix) {
+  try {
+    return std::get<1>(at::linalg_eigh(matrix));
+  } catch (const c10::Error&) {
+    if (matrix.scalar_type() == at::kDouble) throw;
+    return std::get<1>(at::linalg_eigh(matrix.to(at::kDouble)));
+  }
+}
+
 /// The first basis: eigenvectors, those of the largest eigenvalues first.
 void begin_basis(const Side& side) {
-  if (side.is_used()) side.basis.copy_(std::get<1>(at::linalg_eigh(side.pairs)).flip({1}));
+  if (side.is_used()) side.basis.copy_(eigenvectors(side.pairs).flip({1}));
 }
 
 /// Algorithm 4. `squares` has its moments along `dim` in the basis' order.
