@@ -47,6 +47,12 @@ if(penstock_torch_libraries IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
   set(penstock_torch_libraries "")
 endif()
 
+# Debian's libtorch needs Debian's protobuf. The linker leaves that out where libtorch names it, and
+# would take libsentencepiece instead (penstock/text), which has some of its symbols.
+if(NOT penstock_torch_libraries)
+  find_library(PENSTOCK_PROTOBUF protobuf)
+endif()
+
 # The Python that a wheel belongs to: tests let it read what we write.
 set(penstock_torch_python "")
 file(REAL_PATH ${Torch_DIR} penstock_torch_folder)
@@ -58,6 +64,9 @@ endif()
 # penstock_use_torch(<target> [<target with the precompiled header>])
 function(penstock_use_torch target)
   target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
+  if(PENSTOCK_PROTOBUF)
+    target_link_options(${target} INTERFACE LINKER:--no-as-needed,${PENSTOCK_PROTOBUF},--as-needed)
+  endif()
   if(penstock_fmt_first)
     target_include_directories(${target} SYSTEM BEFORE PRIVATE ${penstock_fmt_first})
   endif()

@@ -337,15 +337,13 @@ void write_plan(const PlanArguments& arguments, const std::optional<ForPytorch>&
                  report::html_report(
                      {.plan = plan, .changes = found.changes, .memory_limit_bytes = memory_limit}));
   if (arguments.json && !prices.empty()) document["sync_methods"] = sync_json(prices);
-  if (!input.priced) {
-    if (arguments.json)
-      document["search"] = search_json(found.result);
-    else
-      std::cerr << search_text(found.result);
-  }
+  if (!input.priced && arguments.json) document["search"] = search_json(found.result);
   write_output("", arguments.json ? document.dump() + "\n"
                                   : tables(arguments, plan, memory_limit, prices, found.changes) +
                                         pytorch_table);
+  if (input.priced || arguments.json) return;
+  std::cout.flush();
+  std::cerr << search_text(found.result);
 }
 
 int run_plan(const PlanArguments& arguments, const CLI::App& app) {
