@@ -219,7 +219,7 @@ std::vector<Row> mean_rows() {
        .changes = Changes::Learning,
        .slot = at<&R::mean, &WeightMean::swa_patience>,
        .help = "The same from the first evaluation on that is worse than the best of all but the "
-               "last N before it; with --optimizer sgd --momentum 0 and N = 5 that is NT-ASGD",
+               "last N before it. With --optimizer sgd --momentum 0 and N = 5 that is NT-ASGD",
        .least = 0,
        .excludes = {"--no-eval"}}};
 }

@@ -185,8 +185,7 @@ std::vector<Row> data_rows() {
        {.name = "--coverage-penalty",
         .slot = at<&R::data, &DataRequest::coverage_penalty>,
         .help = "Metrics bleu and meteor: how much sentences are preferred whose attention has "
-                "seen all words of the source, such as 0.2; needs a model with such an attention "
-                "(gnmt8, gnmt16); 0: not at all",
+                "seen all words of the source, such as 0.2; 0: not at all. Models: gnmt8, gnmt16",
         .least = 0,
         .idle = without_beam}});
 }

@@ -253,13 +253,13 @@ void PipelineState::load_carried(const std::vector<model::Tensors>& layers,
       PENSTOCK_CHECK(states.size() == module.carried_offsets().back(), states.size());
       const auto scope = replica->device->compute().enter();
       const auto replicas = static_cast<size_t>(stages_.counts[module.stage().index()]);
-      int64_t first = 0;
+      int64_t end = 0;
       for (size_t place = 0; place < samples.size(); ++place) {
+        end += samples[place];
+        if (place % replicas != static_cast<size_t>(replica->replica)) continue;
         model::Tensors parts;
         for (const at::Tensor& state : states)
-          parts.push_back(state.narrow(0, first, samples[place]).clone());
-        first += samples[place];
-        if (place % replicas != static_cast<size_t>(replica->replica)) continue;
+          parts.push_back(state.narrow(0, end - samples[place], samples[place]).clone());
         replica->carried.keep(static_cast<int64_t>(place),
                               replica->device->to_device(std::move(parts)));
       }

@@ -109,6 +109,9 @@ class Run {
   }
   void resume();
   void load_carried(const Checkpoint& checkpoint);
+  BatchCut cut_of_step() const {
+    return {options_.mini_batch_size, options_.mini_batch_size, options_.plan.micro_batches};
+  }
   void count_steps();
   runtime::Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
   void finish_result();
@@ -204,8 +207,7 @@ void Run::resume() {
 void Run::load_carried(const Checkpoint& checkpoint) {
   std::vector<model::Tensors> layers;
   for (const LayerState& state : checkpoint.layers) layers.push_back(state.carried);
-  const int64_t size = options_.mini_batch_size;
-  const BatchCut cut(size, size, options_.plan.micro_batches);
+  const BatchCut cut = cut_of_step();
   std::vector<int64_t> samples;
   for (int64_t b = 0; b < cut.micro_batches; ++b) {
     const BatchCut::Range range = cut.range(MicroBatchId{b});
@@ -249,8 +251,7 @@ void Run::save() {
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
   if (options_.carry_state && next_mini_batch_ > 0) {
-    std::vector<model::Tensors> carried =
-        pipeline_.carried(std::min(options_.plan.micro_batches, options_.mini_batch_size));
+    std::vector<model::Tensors> carried = pipeline_.carried(cut_of_step().micro_batches);
     for (size_t l = 0; l < carried.size(); ++l)
       checkpoint.layers[l].carried = std::move(carried[l]);
   }

@@ -1,4 +1,5 @@
 #include <ATen/ops/add.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <fmt/format.h>
@@ -92,8 +93,9 @@ class Lstm final : public BuiltinLayer {
     const at::Tensor recurrent = dropped(weights[1], context);
     if (context.carried.empty()) return {lstm_sequence(gates, recurrent, {}).hidden};
     LstmRun run = lstm_sequence(gates, recurrent, {context.carried[0], context.carried[1]});
-    context.carried[0] = std::move(run.last.hidden);
-    context.carried[1] = std::move(run.last.cell);
+    // Copies: windows behind this one must not keep its places in memory.
+    context.carried[0] = run.last.hidden.clone();
+    context.carried[1] = run.last.cell.clone();
     return {std::move(run.hidden)};
   }
 

@@ -1,7 +1,6 @@
 #include "penstock/model/layers/lstm_sequence.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
@@ -160,11 +159,10 @@ LstmRun lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh,
                       const LstmState& before) {
   const at::Tensor weight = weight_hh.detach();
   const LstmStates states = run_lstm(gates.detach(), weight, before);
-  // Copies: windows behind this one must not keep its places in memory.
   const int64_t last = states.hidden.size(1) - 1;
   LstmRun run{.hidden = {},
-              .last = {.hidden = states.hidden.select(1, last).clone(),
-                       .cell = states.cells.select(1, last).clone()}};
+              .last = {.hidden = states.hidden.detach().select(1, last),
+                       .cell = states.cells.select(1, last)}};
   run.hidden = LstmLoop::apply(RecurrentProduct::apply(gates, weight_hh, states), weight, states);
   return run;
 }

@@ -21,7 +21,7 @@ struct LstmState {
 
 struct LstmRun {
   at::Tensor hidden;  ///< of all places, [batch, time, features]
-  LstmState last;     ///< of the last place: copies without history
+  LstmState last;     ///< of the last place, without history: views of all places
 };
 
 /// Hidden states h_1 ... h_T of an LSTM:

@@ -53,11 +53,9 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
 }
 
 model::LossResult EvaluationPass::forward(const schedule::Action& action, InFlight& record) {
-  const bool carries = context_.carries();
-  const int64_t place = carries ? context_.place_of(action.micro_batch) : 0;
-  if (carries) record.carried = carried_.before(place);
-  model::LossResult loss = forward_without_tape(context_, action, record, {});
-  if (carries) carried_.keep(place, std::move(record.carried));
+  model::LossResult loss = carrying(context_, carried_, action, record, [&] {
+    return forward_without_tape(context_, action, record, {});
+  });
   record.inputs.clear();
   record.done = true;
   return loss;

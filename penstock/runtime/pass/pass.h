@@ -9,8 +9,10 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "penstock/model/loss.h"
+#include "penstock/runtime/carried_states.h"
 #include "penstock/runtime/pass/in_flight.h"
 #include "penstock/runtime/stage_context.h"
 #include "penstock/schedule/action.h"
@@ -52,6 +54,19 @@ class Pass {
 /// `before_layer`: as StageModule::forward() takes it.
 model::LossResult forward_without_tape(const StageContext& context, const schedule::Action& action,
                                        InFlight& record, const BeforeLayer& before_layer);
+
+/// Runs F, whose record has the states of the micro-batch's place, where states are carried; what F
+/// makes of them takes their place.
+template <class F>
+model::LossResult carrying(const StageContext& context, CarriedStates& states,
+                           const schedule::Action& action, InFlight& record, F&& forward) {
+  if (!context.carries()) return forward();
+  const int64_t place = context.place_of(action.micro_batch);
+  record.carried = states.before(place);
+  model::LossResult loss = forward();
+  states.keep(place, std::move(record.carried));
+  return loss;
+}
 
 /// No dropout, no gradient, no change of buffers. A micro-batch is done after F.
 class EvaluationPass : public Pass {

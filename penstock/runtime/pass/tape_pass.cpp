@@ -13,19 +13,16 @@ using schedule::Action;
 model::LossResult TapePass::forward(const Action& action, InFlight& record) {
   Replica& replica = context_.replica;
   replica.has_trained = true;
-  const bool carries = context_.carries();
-  const int64_t place = carries ? context_.place_of(action.micro_batch) : 0;
-  if (carries) record.carried = replica.carried.before(place);
-  {
-    // The backward of an earlier micro-batch may still need the old buffers: like weights, they are
-    // replaced, not overwritten.
-    const at::NoGradGuard no_grad;
-    begin(action, record, /*in_place=*/false);
-    replica.buffers = model::copies_of(replica.buffers);
-  }
-  model::LossResult loss = run(action, record, sums_.before_layer(action));
-  if (carries) replica.carried.keep(place, std::move(record.carried));
-  return loss;
+  return carrying(context_, replica.carried, action, record, [&] {
+    {
+      // The backward of an earlier micro-batch may still need the old buffers: like weights, they
+      // are replaced, not overwritten.
+      const at::NoGradGuard no_grad;
+      begin(action, record, /*in_place=*/false);
+      replica.buffers = model::copies_of(replica.buffers);
+    }
+    return run(action, record, sums_.before_layer(action));
+  });
 }
 
 model::LossResult TapePass::run(const Action& action, InFlight& record,
