@@ -41,6 +41,12 @@ void check_inside_epoch(const CheckpointPosition& checkpoint, const TrainOptions
         "order",
         *checkpoint.shuffle ? "with" : "without", options.shuffle ? "with it" : "without"));
   }
+  if ((checkpoint.lengths == kStreams) != options.carry_state) {
+    throw ConfigError(fmt::format(
+        "the checkpoint lies inside an epoch {} carried states, this run is {}: resume in the same "
+        "way",
+        options.carry_state ? "without" : "with", options.carry_state ? "with them" : "without"));
+  }
   const std::string lengths = lengths_name(options);
   if (checkpoint.lengths != lengths) {
     throw ConfigError(
