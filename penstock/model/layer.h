@@ -67,6 +67,8 @@ struct CarriedSpec {
 /// The name of a parameter or buffer of `layer` in the state dict.
 std::string state_key(const std::string& layer, const ParameterSpec& spec);
 
+class Team;
+
 /// What a forward call may depend on besides its arguments.
 struct ForwardContext {
   bool training = true;
@@ -79,6 +81,9 @@ struct ForwardContext {
   /// The call replaces them by those behind the last place, without history and with memory of
   /// their own. Empty: the samples begin with zeros, and nothing is kept.
   MutableTensorSpan carried = {};
+  /// The other workers that share the stage's work, for layers that are parts (parts.h). Lives as
+  /// long as the run. Null: the layers are whole.
+  Team* team = nullptr;
 };
 
 class Layer {

@@ -102,6 +102,8 @@ Model Model::for_inputs(const std::vector<Shape>& shapes) const {
     resized.inputs_[i].shape = shapes[i];
   }
   resized.auxiliary_weights_ = auxiliary_weights_;
+  resized.whole_ = whole_;
+  resized.parts_ = parts_;
   resized.returns_loss_ = returns_loss_;
   resized.takes_channels_last_ = takes_channels_last_;
   return resized;
@@ -132,6 +134,19 @@ int64_t Model::own_parameters(LayerId id) const {
         detail::checked_elements(specs[borrowed].shape, "parameter '" + specs[borrowed].name + "'");
   }
   return count;
+}
+
+void Model::set_parts(std::shared_ptr<const Model> whole, std::vector<LayerPart> parts) {
+  PENSTOCK_CHECK(parts.size() == layers_.size(), parts.size(), "parts for", layers_.size(),
+                 "layers");
+  whole_ = std::move(whole);
+  parts_ = std::move(parts);
+}
+
+const std::string& Model::seed_name(LayerId id) const {
+  const LayerPart* const found = part(id);
+  return found != nullptr && found->whole ? whole_->graph().layer(*found->whole).name
+                                          : graph_.layer(id).name;
 }
 
 void Model::set_inputs(std::vector<InputSpec> inputs) {
@@ -167,7 +182,21 @@ std::vector<int64_t> Model::tied_bytes(LayerId id) const {
   return bytes;
 }
 
+namespace {
+
+Tensors parts_of(const std::vector<TensorPart>& parts, const Tensors& whole) {
+  Tensors result;
+  for (const TensorPart& part : parts) result.push_back(part.of(whole[part.number]));
+  return result;
+}
+
+}  // namespace
+
 Tensors Model::initial_weights(LayerId id, uint64_t seed) const {
+  if (const LayerPart* const found = part(id)) {
+    if (found->parameters.empty()) return {};
+    return parts_of(found->parameters, whole_->initial_weights(*found->whole, seed));
+  }
   Tensors tensors;
   const auto count = static_cast<int>(layer(id).parameters().size());
   for (int i = 0; i < count; ++i) {
@@ -183,6 +212,10 @@ Tensors Model::initial_weights(LayerId id, uint64_t seed) const {
 }
 
 Tensors Model::initial_buffers(LayerId id) const {
+  if (const LayerPart* const found = part(id)) {
+    if (found->buffers.empty()) return {};
+    return parts_of(found->buffers, whole_->initial_buffers(*found->whole));
+  }
   const std::string& name = graph_.layer(id).name;
   Tensors tensors;
   for (const ParameterSpec& spec : layer(id).buffers())

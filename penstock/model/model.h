@@ -13,6 +13,7 @@
 #include "penstock/graph/model_graph.h"
 #include "penstock/model/input_spec.h"
 #include "penstock/model/layer.h"
+#include "penstock/model/parts.h"
 
 namespace penstock::model {
 
@@ -64,6 +65,17 @@ class Model {
     initial_[parameter] = std::move(init);
   }
 
+  /// The layers are parts of those of a whole model, from which weights begin; one entry per layer.
+  void set_parts(std::shared_ptr<const Model> whole, std::vector<LayerPart> parts);
+  /// Null: the layers are whole.
+  const Model* whole() const { return whole_.get(); }
+  /// Null: the layers are whole.
+  const LayerPart* part(LayerId id) const {
+    return parts_.empty() ? nullptr : &parts_.at(id.index());
+  }
+  /// Of which random numbers are made: the name of the layer, or of the one that it is a part of.
+  const std::string& seed_name(LayerId id) const;
+
   const std::string& name() const { return name_; }
   const graph::ModelGraph& graph() const { return graph_; }
   const Layer& layer(LayerId id) const { return *layers_.at(id.index()); }
@@ -102,6 +114,8 @@ class Model {
   std::map<graph::ParameterRef, Init> initial_;  ///< of begin_with(), by owner
   std::vector<InputSpec> inputs_;
   std::vector<double> auxiliary_weights_;
+  std::shared_ptr<const Model> whole_;
+  std::vector<LayerPart> parts_;
   bool returns_loss_ = false;
   bool takes_channels_last_ = false;
 };

@@ -250,7 +250,8 @@ int Plan::num_workers() const {
         int64_t{*std::max_element(worker_of_replica.begin(), worker_of_replica.end())} + 1, 0,
         INT_MAX));
   int64_t workers = 0;
-  for (const Stage& stage : stages) workers = saturating_add(workers, stage.replicas);
+  for (const Stage& stage : stages)
+    workers = saturating_add(workers, saturating_mul(stage.replicas, stage.tensor));
   return static_cast<int>(std::clamp<int64_t>(workers, INT_MIN, INT_MAX));
 }
 
@@ -258,6 +259,13 @@ std::vector<int> Plan::replicas() const {
   std::vector<int> counts;
   for (const Stage& stage : stages) counts.push_back(stage.replicas);
   return counts;
+}
+
+std::vector<int> Plan::teams() const {
+  std::vector<int> sizes;
+  for (const Stage& stage : stages) sizes.push_back(stage.tensor);
+  const bool whole = std::all_of(sizes.begin(), sizes.end(), [](int size) { return size == 1; });
+  return whole ? std::vector<int>() : sizes;
 }
 
 std::vector<std::vector<int>> workers_by_stage(const Plan& plan) {

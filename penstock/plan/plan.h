@@ -27,6 +27,10 @@ namespace penstock::plan {
 struct Stage {
   std::vector<std::string> layers;  ///< names, in topological order
   int replicas = 1;
+  /// Members of each replica's team, each on a worker of its own with a part of the weights (tensor
+  /// parallelism). Times and sizes are of one member; those of a team's collectives are in
+  /// forward_ns and backward_ns.
+  int tensor = 1;
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;
   /// The part of backward_ns that makes the weights' gradients (action W); 0 when not known.
@@ -41,8 +45,8 @@ struct Stage {
   /// Predicted peak on one worker, of all its stages: versions, gradients, optimiser state, stashes
   /// in flight.
   int64_t memory_bytes = 0;
-  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan names no places
-  /// (version 1 of the file) or names them in Plan::worker_of_replica.
+  /// Member m of replica k runs on worker first_worker + k * tensor + m of the cluster, -1 when the
+  /// plan names no places (version 1 of the file) or names them in Plan::worker_of_replica.
   int first_worker = -1;
   /// Activations are not kept: the forward pass is run again (action R, forward_ns; not part of
   /// backward_ns).
@@ -173,6 +177,8 @@ struct Plan {
   /// Whether workers hold several stages: then `worker_of_replica` says which.
   bool shares_workers() const { return !worker_of_replica.empty(); }
   std::vector<int> replicas() const;
+  /// By stage, the members of its teams; empty where all stages are whole.
+  std::vector<int> teams() const;
   bool operator==(const Plan&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "penstock/plan/weight_rules.h"
 #include "penstock/util/check.h"
@@ -100,6 +101,27 @@ int64_t validate_replicas(const ScheduleShape& shape) {
   return workers;
 }
 
+void validate_teams(const ScheduleShape& shape) {
+  if (shape.teams.empty()) return;
+  size_t next = 0;
+  for (size_t t = 0; t < shape.teams.size(); ++t) {
+    if (shape.teams[t] < 1)
+      throw ConfigError(
+          fmt::format("a team has at least 1 member, found {} of stage {}", shape.teams[t], t));
+    for (int m = 0; m < shape.teams[t] && next < shape.replicas.size(); ++m, ++next) {
+      const int first = shape.replicas[next - static_cast<size_t>(m)];
+      if (shape.replicas[next] == first) continue;
+      throw ConfigError(
+          fmt::format("the members of stage {} have {} and {} replicas: expected as many of each",
+                      t, first, shape.replicas[next]));
+    }
+  }
+  const int64_t members = std::accumulate(shape.teams.begin(), shape.teams.end(), int64_t{0});
+  if (members == std::ssize(shape.replicas)) return;
+  throw ConfigError(fmt::format("the teams have {} members together, the schedule has {} stages",
+                                members, shape.replicas.size()));
+}
+
 void validate_keep(const ScheduleShape& shape) {
   if (!shape.keep.empty() && shape.keep.size() != shape.replicas.size()) {
     throw ConfigError(fmt::format("keep has {} entries, expected one for each of the {} stages",
@@ -182,6 +204,7 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
   if (shape.micro_batches < 0)
     throw ConfigError(
         fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
+  validate_teams(shape);
   if (!shape.worker_of_replica.empty()) validate_workers(shape, workers);
   if (!shape.recompute.empty() && shape.recompute.size() != shape.replicas.size()) {
     throw ConfigError(
@@ -207,24 +230,42 @@ std::vector<StageLink> chain_links(int num_stages) {
   return links;
 }
 
+namespace {
+
+/// Of each of the plan's stages, from the last one: member 0's stage, and how many members it has.
+template <class Visit>
+void for_each_team_backwards(const ScheduleShape& shape, Visit&& visit) {
+  size_t end = shape.replicas.size();
+  size_t team = shape.teams.size();
+  while (end > 0) {
+    const auto size = team > 0 ? static_cast<size_t>(shape.teams[--team]) : 1;
+    end -= size;
+    visit(end, size);
+  }
+}
+
+}  // namespace
+
 std::vector<int64_t> warmup_depths(const ScheduleShape& shape) {
   std::vector<int64_t> depths(shape.replicas.size());
   int64_t workers = 0;
-  for (size_t s = depths.size(); s-- > 0;) {
+  for_each_team_backwards(shape, [&](size_t first, size_t size) {
     const int64_t behind = workers;
-    workers += shape.replicas[s];
-    depths[s] = ceil_div(workers + shape.slack * behind, shape.replicas[s]);
-  }
+    workers += shape.replicas[first];
+    const int64_t depth = ceil_div(workers + shape.slack * behind, shape.replicas[first]);
+    std::fill_n(depths.begin() + static_cast<std::ptrdiff_t>(first), size, depth);
+  });
   return depths;
 }
 
 int64_t pipeline_depth(const ScheduleShape& shape) {
   int64_t depth = 1;
   int64_t workers = 0;
-  for (size_t s = shape.replicas.size(); s-- > 0;) {
-    workers += shape.replicas[s];
-    depth = std::max(depth, (ceil_div(workers, shape.replicas[s]) - 1) * shape.replicas[s] + 1);
-  }
+  for_each_team_backwards(shape, [&](size_t first, size_t) {
+    const int64_t replicas = shape.replicas[first];
+    workers += replicas;
+    depth = std::max(depth, (ceil_div(workers, replicas) - 1) * replicas + 1);
+  });
   return depth;
 }
 
@@ -232,12 +273,14 @@ std::vector<int64_t> compensation_copies(const ScheduleShape& shape) {
   std::vector<int64_t> copies;
   if (traits(shape.compensation).copies == nullptr) return copies;
   const std::vector<int64_t> depths = warmup_depths(shape);
+  int workers = 0;  // a team counts once; no worker holds several stages
+  for_each_team_backwards(shape, [&](size_t first, size_t) { workers += shape.replicas[first]; });
   for (size_t s = 0; s < depths.size(); ++s) {
     const int64_t versions =
         traits(shape.policy)
             .versions({.in_flight = depths[s],
                        .share = std::max<int64_t>(1, shape.accumulate / shape.replicas[s]),
-                       .workers = shape.num_workers()});
+                       .workers = workers});
     copies.push_back(plan::extra_copies(shape.compensation, versions, depths[s]));
   }
   return copies;

@@ -80,8 +80,11 @@ struct ScheduleShape {
   /// from 0. A unit has one link up and one down, which serve one message at a time. Empty:
   /// messages share no links.
   std::vector<std::vector<int32_t>> link_units = {};
-  /// For the same kinds: the order is for mini-batches that follow each other without a break, not
-  /// for a single one.
+  /// Per stage of the plan: how many members its teams have. The stages of this shape are then the
+  /// members, stage by stage (teams.h). Empty: each stage is whole.
+  std::vector<int> teams = {};
+  /// For kinds that make their order from costs: it is for mini-batches that follow each other
+  /// without a break, not for a single one.
   bool repeats = false;
 
   int num_stages() const { return static_cast<int>(replicas.size()); }

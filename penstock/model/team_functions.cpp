@@ -1,0 +1,96 @@
+#include "penstock/model/team_functions.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <memory>
+
+namespace penstock::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+enum class Crossing : uint8_t { Keep, Sum, Gather, Part, SumPart };
+
+at::Tensor own_part(const at::Tensor& x, const Team& team, const Division& division) {
+  int64_t begin = 0;
+  for (int m = 0; m < team.member(); ++m) begin += division.lengths[static_cast<size_t>(m)];
+  return x.narrow(division.dimension, begin, division.lengths[static_cast<size_t>(team.member())])
+      .contiguous();
+}
+
+at::Tensor cross(Crossing crossing, const at::Tensor& x, Team& team, const Division& division) {
+  switch (crossing) {
+    case Crossing::Keep:
+      return x;
+    case Crossing::Sum:
+      return team.sum(x);
+    case Crossing::Gather:
+      return team.gather(x, division.dimension, division.lengths);
+    case Crossing::Part:
+      return own_part(x, team, division);
+    case Crossing::SumPart:
+      return team.sum_part(x, division.dimension, division.lengths);
+  }
+  return x;
+}
+
+/// What a backward pass needs beside the gradient.
+struct Way {
+  Crossing forward;
+  Crossing backward;
+  Team* team;
+  Division division;
+};
+
+class Cross : public torch::autograd::Function<Cross> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Way& way) {
+    context->saved_data["backward"] = static_cast<int64_t>(way.backward);
+    context->saved_data["team"] = reinterpret_cast<int64_t>(way.team);
+    context->saved_data["dimension"] = way.division.dimension;
+    context->saved_data["lengths"] = way.division.lengths;
+    if (way.forward == Crossing::Keep) return x.view_as(x);
+    return cross(way.forward, x, *way.team, way.division);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::NoGradGuard no_grad;
+    const auto crossing = static_cast<Crossing>(context->saved_data["backward"].toInt());
+    auto* const team = reinterpret_cast<Team*>(context->saved_data["team"].toInt());
+    const Division division{context->saved_data["dimension"].toInt(),
+                            context->saved_data["lengths"].toIntVector()};
+    return {cross(crossing, gradients[0], *team, division), at::Tensor()};
+  }
+};
+
+at::Tensor crossed(const at::Tensor& x, const Way& way) { return Cross::apply(x, way); }
+
+}  // namespace
+
+at::Tensor sum_forward(const at::Tensor& x, Team& team) {
+  return crossed(x, {Crossing::Sum, Crossing::Keep, &team, {}});
+}
+
+at::Tensor sum_backward(const at::Tensor& x, Team& team) {
+  return crossed(x, {Crossing::Keep, Crossing::Sum, &team, {}});
+}
+
+at::Tensor gather(const at::Tensor& x, Team& team, const Division& division) {
+  return crossed(x, {Crossing::Gather, Crossing::Part, &team, division});
+}
+
+at::Tensor part(const at::Tensor& x, Team& team, const Division& division) {
+  return crossed(x, {Crossing::Part, Crossing::Gather, &team, division});
+}
+
+at::Tensor gather_sum(const at::Tensor& x, Team& team, const Division& division) {
+  return crossed(x, {Crossing::Gather, Crossing::SumPart, &team, division});
+}
+
+at::Tensor sum_part(const at::Tensor& x, Team& team, const Division& division) {
+  return crossed(x, {Crossing::SumPart, Crossing::Gather, &team, division});
+}
+
+}  // namespace penstock::model

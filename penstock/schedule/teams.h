@@ -1,0 +1,35 @@
+// Stages whose weights are spread over the members of a team (tensor parallelism): the schedule has
+// such a stage once per member. Members do the same in the same order, each on its own worker.
+//
+//   const Schedule whole = generate(strategy, shape_of(plan));      // of the plan's stages
+//   const Schedule all = with_teams(whole, {2, 1});    // stages 0 and 1: both members of stage 0
+//   const TeamPlace place = place_in_team(all.shape, StageId{1});   // member 1 of the plan's stage
+//   0
+#pragma once
+
+#include <vector>
+
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::schedule {
+
+/// Where a stage of a schedule stands.
+struct TeamPlace {
+  StageId whole;  ///< the plan's stage
+  StageId first;  ///< member 0's stage in the schedule
+  int member = 0;
+  int size = 1;
+  bool operator==(const TeamPlace&) const = default;
+};
+TeamPlace place_in_team(const ScheduleShape& shape, StageId stage);
+
+/// `teams`: per stage, how many members each of its replicas has; all ones, or empty: returns what
+/// it is given. The members of a replica stand on neighbouring workers. Throws ConfigError where
+/// the numbers do not fit, and where a worker holds stages whose teams differ.
+ScheduleShape with_teams(const ScheduleShape& whole, const std::vector<int>& teams);
+/// Of a schedule before lower(), which then takes the links between the members.
+Schedule with_teams(const Schedule& compute, const std::vector<int>& teams);
+/// Back: each team one worker. O(replicas).
+ScheduleShape without_teams(const ScheduleShape& shape);
+
+}  // namespace penstock::schedule

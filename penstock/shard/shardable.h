@@ -1,0 +1,103 @@
+// How one layer takes part in a model that is spread over a team. Built-in layers have rules in
+// layer_rules.cpp; a layer may bring its own by deriving from Shardable besides Layer, as those of
+// imported programs do.
+//
+// Types are found from the inputs on, layer by layer (infer()). Weights whose rows may be spread
+// are candidates; which of them are is the walk's to say. What an operation cannot do with a part
+// it refuses: the candidates of that region stay whole, and the types are found again. Then each
+// member's layer is made of what was found (pieces()).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/model/layer.h"
+#include "penstock/model/parts.h"
+#include "penstock/shard/type.h"
+
+namespace penstock::shard {
+
+/// An operation cannot take a part of this region: it stays whole.
+struct Refused {
+  Region region = 0;
+  std::string why;
+};
+
+/// While the types of one layer are found.
+class Walk {
+ public:
+  virtual ~Walk() = default;
+  Regions& regions() { return regions_; }
+  /// The region of the rows (dimension 0) of a candidate of the layer, if it is spread; nothing:
+  /// it stays whole.
+  virtual std::optional<Region> spread(size_t parameter) = 0;
+  /// Members of the team.
+  virtual int team() const = 0;
+
+ protected:
+  explicit Walk(Regions& regions) : regions_(regions) {}
+
+ private:
+  Regions& regions_;
+};
+
+struct LayerTypes {
+  std::vector<Type> inputs;   ///< as the layer reads them: equal values may be read as pending
+  std::vector<Type> weights;  ///< equal, pending or part
+  std::vector<Type> buffers;  ///< equal or part
+  std::vector<Type> outputs;  ///< equal or part
+};
+
+/// A part of the work of a layer for one member: a layer of the model for teams. All members have
+/// the same pieces, of different sizes.
+struct Piece {
+  /// Of its inputs: input `number` of the whole layer, or of the piece before (`piece`) its output.
+  struct Source {
+    std::optional<size_t> piece = {};
+    size_t number = 0;
+  };
+  std::string suffix;  ///< behind the layer's name: "", ".sum"
+  std::shared_ptr<const model::Layer> layer;
+  std::vector<Source> inputs = {};
+  std::vector<model::TensorPart> parameters = {};
+  std::vector<model::TensorPart> buffers = {};
+  LayerTypes types = {};  ///< of this piece; here outputs may be partial
+};
+
+/// The member of a team for which pieces are made, and how its parts are divided.
+struct Member {
+  const Regions& regions;
+  int team = 1;
+  int number = 0;
+
+  /// The member's part of a tensor of these sizes.
+  model::TensorPart part(const Type& type, std::vector<int64_t> whole, size_t number) const;
+  int64_t length(const Type& type) const { return regions.length(type, team, this->number); }
+  /// Of all members, for model::Division.
+  std::vector<int64_t> lengths(const Type& type) const;
+};
+
+class Shardable {
+ public:
+  /// Shapes are of one sample, of the whole model.
+  struct Shapes {
+    const std::vector<model::Shape>& inputs;
+    const std::vector<model::Shape>& outputs;
+  };
+  /// Parameters whose rows may be spread.
+  virtual std::vector<size_t> candidates() const = 0;
+  /// `inputs`: of the values that the layer reads: equal, or parts. Throws Refused.
+  virtual LayerTypes infer(const std::vector<Type>& inputs, const Shapes& shapes,
+                           Walk& walk) const = 0;
+  /// The last piece makes the layer's outputs.
+  virtual std::vector<Piece> pieces(const LayerTypes& types, const Shapes& shapes,
+                                    const Member& member) const = 0;
+
+ protected:
+  ~Shardable() = default;
+};
+
+}  // namespace penstock::shard
