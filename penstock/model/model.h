@@ -79,6 +79,7 @@ class Model {
   const std::string& name() const { return name_; }
   const graph::ModelGraph& graph() const { return graph_; }
   const Layer& layer(LayerId id) const { return *layers_.at(id.index()); }
+  std::shared_ptr<const Layer> shared_layer(LayerId id) const { return layers_.at(id.index()); }
   const std::vector<Shape>& input_shapes() const { return input_shapes_; }
   /// Shapes of the outputs of a layer, one sample.
   const std::vector<Shape>& output_shapes(LayerId id) const {

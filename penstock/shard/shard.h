@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "penstock/model/model.h"
-#include "penstock/shard/type.h"
+#include "penstock/shard/infer.h"
+#include "penstock/shard/shardable.h"
 #include "penstock/util/ids.h"
 
 namespace penstock::shard {
@@ -23,18 +24,26 @@ struct Shares {
   std::vector<std::string> whole_layers = {};  ///< that every member has whole, with their reasons
 };
 
+/// What one layer of a model for teams has to do with the types: what check_types() proves.
+struct TypedLayer {
+  std::string rule;  ///< the layer's kind, or that of the layer that it is a piece of
+  LayerTypes types;
+};
+
 struct ShardedModel {
   model::Model model;
   /// Of the model's layers: member m of stage s is stage (teams before s) + m
   /// (schedule::with_teams()).
   std::vector<StageId> stage_of_layer;
   std::vector<Shares> shares;  ///< per stage of the whole model
+  Regions regions;
+  std::vector<TypedLayer> typed;  ///< per layer of the model
 };
 
 /// `teams`: members of each stage's team, at least 1; the model's whole() is `model`. Throws
-/// ConfigError: a layer that cannot be in a team (of random numbers for whole tensors, ...), with
-/// its name.
+/// ConfigError for a weight that stages with teams of different sizes share.
 ShardedModel shard(const std::shared_ptr<const model::Model>& model,
-                   const std::vector<StageId>& stage_of_layer, const std::vector<int>& teams);
+                   const std::vector<StageId>& stage_of_layer, const std::vector<int>& teams,
+                   const ShardOptions& options = {});
 
 }  // namespace penstock::shard

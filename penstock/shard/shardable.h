@@ -26,14 +26,23 @@ struct Refused {
   std::string why;
 };
 
+/// An operation reads a part of this region as several blocks side by side, such as queries, keys
+/// and values: the rows of the candidates that make it, which are as many as the blocks have
+/// together, are divided block by block, and the types are found again.
+struct InBlocks {
+  Region region = 0;
+  std::vector<int64_t> blocks = {};
+};
+
 /// While the types of one layer are found.
 class Walk {
  public:
   virtual ~Walk() = default;
   Regions& regions() { return regions_; }
-  /// The region of the rows (dimension 0) of a candidate of the layer, if it is spread; nothing:
-  /// it stays whole.
-  virtual std::optional<Region> spread(size_t parameter) = 0;
+  /// The region and the blocks of the rows of a candidate of the layer, if it is spread; nothing:
+  /// it stays whole. A part along dimension 0: whoever asks corrects the dimension where rows lie
+  /// elsewhere.
+  virtual std::optional<Type> spread(size_t parameter) = 0;
   /// Members of the team.
   virtual int team() const = 0;
 
@@ -89,7 +98,7 @@ class Shardable {
   };
   /// Parameters whose rows may be spread.
   virtual std::vector<size_t> candidates() const = 0;
-  /// `inputs`: of the values that the layer reads: equal, or parts. Throws Refused.
+  /// `inputs`: of the values that the layer reads: equal, or parts. Throws Refused, InBlocks.
   virtual LayerTypes infer(const std::vector<Type>& inputs, const Shapes& shapes,
                            Walk& walk) const = 0;
   /// The last piece makes the layer's outputs.

@@ -13,6 +13,7 @@
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 #include "penstock/model/torch_compat.h"
+#include "penstock/model/works_on_parts.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -22,13 +23,23 @@ namespace {
 /// Masked multi-head attention of a sequence to itself (Vaswani et al. 2017, sections 3.2.1 and
 /// 3.2.3). Input [time, 3 * width]: queries, keys and values side by side, the heads side by side
 /// in each; output [time, width]. A place sees itself and those before it.
-class CausalAttention final : public BuiltinLayer {
+class CausalAttention final : public BuiltinLayer, public WorksOnParts {
  public:
-  explicit CausalAttention(AttentionOptions options) : options_(std::move(options)) {}
+  explicit CausalAttention(AttentionOptions options)
+      : options_(std::move(options)), all_heads_(options_.heads) {}
 
   std::string kind() const override { return "causal_attention"; }
   std::string code() const override {
     return fmt::format("causal_attention heads {} dropout {}", options_.heads, options_.dropout);
+  }
+  int64_t units() const override { return options_.heads; }
+  /// Whole heads, the same of queries, keys and values: three runs.
+  std::shared_ptr<const Layer> on_part(const InputPart& part) const override {
+    const int64_t size = part.whole / 3 / options_.heads;
+    auto some = std::make_shared<CausalAttention>(*this);
+    some->first_head_ = part.runs.front().begin / size;
+    some->options_.heads = part.runs.front().length / size;
+    return some;
   }
   bool is_random() const override { return options_.dropout > 0; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
@@ -91,12 +102,12 @@ class CausalAttention final : public BuiltinLayer {
                               : written_out(parts[0], parts[1], parts[2], {});
   }
 
-  /// [batch, heads, time, time]
+  /// [batch, heads, time, time], of all heads drawn.
   at::Tensor drawn_mask(const at::Tensor& query, uint64_t seed) const {
     at::Tensor mask =
-        at::empty({query.size(0), query.size(1), query.size(2), query.size(2)}, query.options());
+        at::empty({query.size(0), all_heads_, query.size(2), query.size(2)}, query.options());
     mask.bernoulli_(1 - options_.dropout, installed_devices().generator(mask.device(), seed));
-    return mask.mul_(1 / (1 - options_.dropout));
+    return mask.narrow(1, first_head_, query.size(1)).mul(1 / (1 - options_.dropout));
   }
 
   /// Each [batch, heads, time, size]; `mask` may be undefined.
@@ -113,6 +124,8 @@ class CausalAttention final : public BuiltinLayer {
   }
 
   AttentionOptions options_;
+  int64_t all_heads_;  ///< of the whole layer that this one is a part of
+  int64_t first_head_ = 0;
 };
 
 }  // namespace

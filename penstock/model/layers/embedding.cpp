@@ -1,5 +1,7 @@
 // Tables of vectors, looked up by tokens or by places.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
@@ -9,6 +11,7 @@
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
+#include "penstock/model/works_on_parts.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -16,9 +19,10 @@ namespace penstock::model::detail {
 namespace {
 
 /// weight [values, features]. Tokens [places...] become [places..., features].
-class Embedding final : public BuiltinLayer {
+class Embedding final : public BuiltinLayer, public WorksOnParts {
  public:
-  explicit Embedding(EmbeddingOptions options) : options_(std::move(options)) {}
+  explicit Embedding(EmbeddingOptions options)
+      : options_(std::move(options)), rows_(options_.values) {}
 
   std::string kind() const override { return "embedding"; }
   std::string code() const override {
@@ -26,7 +30,14 @@ class Embedding final : public BuiltinLayer {
   }
   bool is_random() const override { return options_.dropout > 0; }
   std::vector<ParameterSpec> parameters() const override {
-    return {{"weight", {options_.values, options_.features}, options_.weight_init}};
+    return {{"weight", {rows_, options_.features}, options_.weight_init}};
+  }
+  /// Of the table's rows: a token of another row gives zeros.
+  std::shared_ptr<const Layer> on_part(const InputPart& part) const override {
+    auto some = std::make_shared<Embedding>(*this);
+    some->first_row_ = part.runs.front().begin;
+    some->rows_ = part.runs.front().length;
+    return some;
   }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
@@ -54,7 +65,9 @@ class Embedding final : public BuiltinLayer {
 
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {
-    const at::Tensor rows = at::embedding(weights[0], inputs[0], padding());
+    const at::Tensor rows = rows_ == options_.values
+                                ? at::embedding(weights[0], inputs[0], padding())
+                                : own_rows(weights[0], inputs[0]);
     if (!context.training || !is_random()) return {rows};
     // As if the rows of the table had been multiplied, without touching all of them.
     at::Tensor mask = at::empty({options_.values, 1}, weights[0].options());
@@ -67,7 +80,19 @@ class Embedding final : public BuiltinLayer {
  private:
   int64_t padding() const { return options_.padding.value_or(-1); }
 
+  at::Tensor own_rows(const at::Tensor& table, const at::Tensor& tokens) const {
+    const at::Tensor places = tokens - first_row_;
+    const at::Tensor is_own = (places >= 0).logical_and_(places < rows_);
+    const int64_t padding_place = options_.padding ? padding() - first_row_ : -1;
+    const bool has_padding = padding_place >= 0 && padding_place < rows_;
+    const at::Tensor rows =
+        at::embedding(table, at::clamp(places, 0, rows_ - 1), has_padding ? padding_place : -1);
+    return rows * is_own.unsqueeze(-1).to(rows.scalar_type());
+  }
+
   EmbeddingOptions options_;
+  int64_t rows_;  ///< of the table that there is, from first_row_ on
+  int64_t first_row_ = 0;
 };
 
 /// weight [places, features]: a vector for each place, added to what is there. Inputs may have

@@ -1,0 +1,43 @@
+// What a built-in layer may say that depends on which part of a whole value it sees, by deriving
+// from this besides Layer: dropout, whose mask is that of the whole value; attention, which has
+// some of the heads; a table with some of its rows. shard/ asks for it.
+//
+//   const auto* works = dynamic_cast<const WorksOnParts*>(&layer);
+//   std::shared_ptr<const Layer> member = works->on_part({.dimension = 2, .whole = 96, .runs =
+//   ...});
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "penstock/model/layer.h"
+#include "penstock/model/parts.h"
+
+namespace penstock::model {
+
+/// The numbers that there are, along one dimension of the layer's input, of its batch (0) or a
+/// later one; for a table: of its rows.
+struct InputPart {
+  int64_t dimension = 0;
+  int64_t whole = 0;
+  std::vector<TensorPart::Run> runs = {};
+
+  /// The part of a tensor with the whole length.
+  at::Tensor of(const at::Tensor& tensor) const {
+    return TensorPart{.whole = {}, .dimension = dimension, .runs = runs}.of(tensor);
+  }
+};
+
+class WorksOnParts {
+ public:
+  /// Into how many units a dimension may be divided, such as heads; 0: anyhow.
+  virtual int64_t units() const { return 0; }
+  /// The layer that does with the part what this one does with the whole: the same numbers.
+  virtual std::shared_ptr<const Layer> on_part(const InputPart& part) const = 0;
+
+ protected:
+  ~WorksOnParts() = default;
+};
+
+}  // namespace penstock::model

@@ -1,0 +1,383 @@
+#include "penstock/shard/layer_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "penstock/model/works_on_parts.h"
+#include "penstock/shard/part_layer.h"
+#include "penstock/shard/team_layers.h"
+
+namespace penstock::shard {
+namespace {
+
+using model::Shape;
+using Shapes = Shardable::Shapes;
+
+int64_t whole_length(const Type& type) {
+  return std::accumulate(type.blocks.begin(), type.blocks.end(), int64_t{0});
+}
+
+std::vector<Type> all_equal(size_t count) { return std::vector<Type>(count, Type::equal()); }
+
+LayerTypes whole_types(const model::Layer& layer, size_t inputs) {
+  return {.inputs = all_equal(inputs),
+          .weights = all_equal(layer.parameters().size()),
+          .buffers = all_equal(layer.buffers().size()),
+          .outputs = all_equal(static_cast<size_t>(layer.num_outputs()))};
+}
+
+[[noreturn]] void refuse(const model::Layer& layer, const Type& part) {
+  throw Refused{part.region, fmt::format("{} does not take parts along dimension {}", layer.kind(),
+                                         part.dimension)};
+}
+
+/// Dimension of a value, with the batch, that is the last one of this shape.
+size_t last_of(const Shape& shape) { return shape.size(); }
+
+std::vector<std::optional<PartLength>> lengths_of(const std::vector<Type>& types,
+                                                  const Member& member) {
+  std::vector<std::optional<PartLength>> lengths;
+  for (const Type& type : types) {
+    std::optional<PartLength>& length = lengths.emplace_back();
+    if (type.is_part()) length = {type.dimension, whole_length(type), member.length(type)};
+  }
+  return lengths;
+}
+
+/// The work that is not the member's: of the first part that there is.
+double share_of(const LayerTypes& types, const Member& member) {
+  for (const auto* list : {&types.weights, &types.inputs, &types.outputs}) {
+    for (const Type& type : *list) {
+      if (type.is_part())
+        return static_cast<double>(member.length(type)) / static_cast<double>(whole_length(type));
+    }
+  }
+  return 1;
+}
+
+std::vector<model::TensorPart> parts_of(const std::vector<model::ParameterSpec>& specs,
+                                        const std::vector<Type>& types, const Member& member) {
+  std::vector<model::TensorPart> parts;
+  for (size_t i = 0; i < specs.size(); ++i)
+    parts.push_back(member.part(types[i], specs[i].shape, i));
+  return parts;
+}
+
+/// What the member has of the layer's work, in one piece.
+Piece piece_of(const SharedLayer& layer, const LayerTypes& types, const Member& member,
+               SharedLayer code) {
+  Piece piece{.suffix = "", .layer = nullptr};
+  for (size_t i = 0; i < types.inputs.size(); ++i) piece.inputs.push_back({{}, i});
+  piece.parameters = parts_of(layer->parameters(), types.weights, member);
+  piece.buffers = parts_of(layer->buffers(), types.buffers, member);
+  piece.types = types;
+  piece.layer = make_part_layer({.code = std::move(code),
+                                 .whole = layer,
+                                 .parameters = piece.parameters,
+                                 .buffers = piece.buffers,
+                                 .inputs = lengths_of(types.inputs, member),
+                                 .outputs = lengths_of(types.outputs, member),
+                                 .share = share_of(types, member)});
+  return piece;
+}
+
+/// The layer's code for the part of its input or, of a table, of its rows.
+SharedLayer on_part(const SharedLayer& layer, const Type& type, const Member& member) {
+  const auto* const works = dynamic_cast<const model::WorksOnParts*>(layer.get());
+  if (works == nullptr) return layer;
+  const model::TensorPart part = member.part(type, {}, 0);
+  return works->on_part({static_cast<int64_t>(type.dimension), whole_length(type), part.runs});
+}
+
+/// `partial` summed, and the bias (parameter 1), if there is one, added once.
+void add_sum(std::vector<Piece>& pieces, const SharedLayer& layer, size_t bias_dimension) {
+  const LayerTypes sum{.inputs = {Type::partial()}, .outputs = {Type::equal()}};
+  pieces.front().types.outputs = {Type::partial()};
+  pieces.push_back(
+      {.suffix = ".sum", .layer = make_sum_forward(), .inputs = {{0, 0}}, .types = sum});
+  const std::vector<model::ParameterSpec> specs = layer->parameters();
+  if (specs.size() < 2) return;
+  Piece& first = pieces.front();
+  first.parameters.pop_back();
+  first.types.weights.pop_back();
+  pieces.push_back(
+      {.suffix = ".bias",
+       .layer = make_bias(specs[1].shape[0], static_cast<int64_t>(bias_dimension)),
+       .inputs = {{1, 0}},
+       .parameters = {{.whole = specs[1].shape, .number = 1}},
+       .types = {
+           .inputs = {Type::equal()}, .weights = {Type::equal()}, .outputs = {Type::equal()}}});
+}
+
+class WholeRule final : public Rule {
+ public:
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
+                   Walk&) const override {
+    for (const Type& input : inputs) {
+      if (input.is_part()) refuse(*layer, input);
+    }
+    return whole_types(*layer, inputs.size());
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, layer)};
+  }
+};
+
+class OwnRule final : public Rule {
+ public:
+  std::vector<size_t> candidates(const SharedLayer& layer) const override {
+    return own(layer).candidates();
+  }
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
+                   Walk& walk) const override {
+    return own(layer).infer(inputs, shapes, walk);
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes& shapes,
+                            const Member& member) const override {
+    return own(layer).pieces(types, shapes, member);
+  }
+
+ private:
+  static const Shardable& own(const SharedLayer& layer) {
+    return dynamic_cast<const Shardable&>(*layer);
+  }
+};
+
+/// A product with a weight, parameter 0, and a bias, parameter 1: with rows in parts it makes parts
+/// of features or channels of a whole input ("column parallel"); of an input in such parts it makes
+/// a partial sum ("row parallel").
+class ProductRule final : public Rule {
+ public:
+  /// Dimensions of the weight: of what it makes, and of what it reads.
+  ProductRule(size_t made, size_t read, bool is_convolution)
+      : made_(made), read_(read), is_convolution_(is_convolution) {}
+
+  std::vector<size_t> candidates(const SharedLayer&) const override { return {0}; }
+
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
+                   Walk& walk) const override {
+    LayerTypes types = whole_types(*layer, 1);
+    const Type& input = inputs[0];
+    const size_t dimension = is_convolution_ ? 1 : last_of(shapes.inputs[0]);
+    if (input.is_part()) {
+      if (input.dimension != dimension || is_grouped(*layer, shapes)) refuse(*layer, input);
+      types.inputs = {input};
+      types.weights[0] = Type::part(read_, input.region, input.blocks);
+      return types;
+    }
+    std::optional<Type> spread = walk.spread(0);
+    if (!spread || is_grouped(*layer, shapes)) return types;
+    types.inputs = {Type::pending()};
+    types.weights[0] = Type::part(made_, spread->region, spread->blocks);
+    if (types.weights.size() > 1) types.weights[1] = Type::part(0, spread->region, spread->blocks);
+    types.outputs = {Type::part(is_convolution_ ? 1 : last_of(shapes.outputs[0]), spread->region,
+                                spread->blocks)};
+    return types;
+  }
+
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes& shapes,
+                            const Member& member) const override {
+    if (!types.inputs[0].is_part()) return {piece_of(layer, types, member, layer)};
+    LayerTypes product = types;
+    const bool has_bias = types.weights.size() > 1;
+    std::vector<Piece> pieces{piece_of(layer, product, member, layer)};
+    add_sum(pieces, layer, is_convolution_ ? 1 : last_of(shapes.outputs[0]));
+    if (!has_bias) return pieces;
+    // The product without its bias.
+    pieces.front().layer = make_part_layer({.code = layer,
+                                            .whole = layer,
+                                            .parameters = pieces.front().parameters,
+                                            .inputs = lengths_of(types.inputs, member),
+                                            .outputs = lengths_of({Type::equal()}, member),
+                                            .share = share_of(types, member)});
+    return pieces;
+  }
+
+ private:
+  bool is_grouped(const model::Layer& layer, const Shapes& shapes) const {
+    return is_convolution_ && layer.parameters()[0].shape[1] != shapes.inputs[0][0];
+  }
+
+  size_t made_;
+  size_t read_;
+  bool is_convolution_;
+};
+
+/// A table whose rows, the vocabulary, may be in parts.
+class TableRule final : public Rule {
+ public:
+  std::vector<size_t> candidates(const SharedLayer&) const override { return {0}; }
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
+                   Walk& walk) const override {
+    if (inputs[0].is_part()) refuse(*layer, inputs[0]);
+    LayerTypes types = whole_types(*layer, 1);
+    if (std::optional<Type> spread = walk.spread(0)) {
+      // A run of rows for each member.
+      if (spread->blocks.size() > 1) refuse(*layer, *spread);
+      types.weights = {std::move(*spread)};
+    }
+    return types;
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    std::vector<Piece> pieces{
+        piece_of(layer, types, member, on_part(layer, types.weights[0], member))};
+    add_sum(pieces, layer, 0);
+    return pieces;
+  }
+};
+
+/// Does the same with each number, or with all numbers at one place along some dimensions: parts
+/// along those stay parts.
+class PassRule final : public Rule {
+ public:
+  /// 0: along any dimension; otherwise along this one.
+  explicit PassRule(size_t dimension) : dimension_(dimension) {}
+
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
+                   Walk& walk) const override {
+    LayerTypes types = whole_types(*layer, inputs.size());
+    const auto part =
+        std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return type.is_part(); });
+    if (part == inputs.end()) return types;
+    if (dimension_ != 0 && part->dimension != dimension_) refuse(*layer, *part);
+    for (const Type& input : inputs) {
+      if (!input.is_part() || input.dimension != part->dimension) refuse(*layer, *part);
+      if (input.blocks != part->blocks) {
+        if (input.blocks.size() > part->blocks.size()) throw InBlocks{part->region, input.blocks};
+        throw InBlocks{input.region, part->blocks};
+      }
+      walk.regions().join(input.region, part->region);
+    }
+    types.inputs = inputs;
+    types.outputs.assign(types.outputs.size(), *part);
+    // Of channels.
+    for (auto* list : {&types.weights, &types.buffers})
+      list->assign(list->size(), Type::part(0, part->region, part->blocks));
+    return types;
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, on_part(layer, types.inputs[0], member))};
+  }
+
+ private:
+  size_t dimension_;
+};
+
+/// [channels, height, width] becomes [numbers]: the channels stay together.
+class FlattenRule final : public Rule {
+ public:
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
+                   Walk&) const override {
+    LayerTypes types = whole_types(*layer, 1);
+    if (!inputs[0].is_part()) return types;
+    if (inputs[0].dimension != 1 || shapes.outputs[0].size() != 1) refuse(*layer, inputs[0]);
+    types.inputs = inputs;
+    types.outputs = inputs;
+    const Shape& in = shapes.inputs[0];
+    const int64_t pixels =
+        std::accumulate(in.begin() + 1, in.end(), int64_t{1}, std::multiplies<>());
+    for (int64_t& block : types.outputs[0].blocks) block *= pixels;
+    return types;
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, layer)};
+  }
+};
+
+/// Side by side along the part's dimension: the blocks, too.
+class ConcatRule final : public Rule {
+ public:
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
+                   Walk& walk) const override {
+    LayerTypes types = whole_types(*layer, inputs.size());
+    const auto part =
+        std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return type.is_part(); });
+    if (part == inputs.end()) return types;
+    std::vector<int64_t> blocks;
+    for (const Type& input : inputs) {
+      if (!input.is_part() || input.dimension != 1) refuse(*layer, *part);
+      walk.regions().join(input.region, part->region);
+      blocks.insert(blocks.end(), input.blocks.begin(), input.blocks.end());
+    }
+    types.inputs = inputs;
+    types.outputs = {Type::part(1, part->region, std::move(blocks))};
+    return types;
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, layer)};
+  }
+};
+
+/// Whole heads of queries, keys and values, which lie side by side.
+class AttentionRule final : public Rule {
+ public:
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
+                   Walk& walk) const override {
+    LayerTypes types = whole_types(*layer, 1);
+    if (!inputs[0].is_part()) return types;
+    if (inputs[0].dimension != 2) refuse(*layer, inputs[0]);
+    const int64_t width = shapes.outputs[0][1];
+    const std::vector<int64_t> blocks(3, width);
+    if (inputs[0].blocks != blocks) throw InBlocks{inputs[0].region, blocks};
+    walk.regions().divide(inputs[0].region,
+                          dynamic_cast<const model::WorksOnParts&>(*layer).units());
+    types.inputs = inputs;
+    types.outputs = {Type::part(2, inputs[0].region, {width})};
+    return types;
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, on_part(layer, types.inputs[0], member))};
+  }
+};
+
+using Rules = std::map<std::string, std::unique_ptr<const Rule>, std::less<>>;
+
+Rules make_rules() {
+  Rules rules;
+  rules["linear"] = std::make_unique<ProductRule>(0, 1, false);
+  rules["linear_transposed"] = std::make_unique<ProductRule>(1, 0, false);
+  rules["conv2d"] = std::make_unique<ProductRule>(0, 1, true);
+  rules["embedding"] = std::make_unique<TableRule>();
+  for (const char* kind : {"relu", "tanh", "gelu", "dropout", "add"})
+    rules[kind] = std::make_unique<PassRule>(0);
+  rules["locked_dropout"] = std::make_unique<PassRule>(2);
+  for (const char* kind : {"batch_norm2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"})
+    rules[kind] = std::make_unique<PassRule>(1);
+  rules["flatten"] = std::make_unique<FlattenRule>();
+  rules["concat"] = std::make_unique<ConcatRule>();
+  rules["causal_attention"] = std::make_unique<AttentionRule>();
+  return rules;
+}
+
+}  // namespace
+
+const Rule& rule_of(const model::Layer& layer) {
+  static const Rules rules = make_rules();
+  static const OwnRule own;
+  static const WholeRule whole;
+  if (dynamic_cast<const Shardable*>(&layer) != nullptr) return own;
+  const auto found = rules.find(layer.kind());
+  return found == rules.end() ? static_cast<const Rule&>(whole) : *found->second;
+}
+
+bool is_whole(const LayerTypes& types) {
+  for (const auto* list : {&types.inputs, &types.weights, &types.buffers, &types.outputs}) {
+    for (const Type& type : *list) {
+      if (type != Type::equal()) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace penstock::shard

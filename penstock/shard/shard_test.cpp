@@ -1,0 +1,140 @@
+#include "penstock/shard/shard.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/model/sequence_builder.h"
+#include "penstock/model/zoo.h"
+#include "penstock/shard/testing_sharded.h"
+#include "penstock/util/error.h"
+
+namespace penstock::shard {
+namespace {
+
+using model::SequenceBuilder;
+using model::Value;
+using testing::expect_same;
+
+using ModelPtr = std::shared_ptr<const model::Model>;
+
+ModelPtr make(const model::ModelSpec& spec) {
+  return std::make_shared<model::Model>(model::make_model(spec));
+}
+
+at::Tensor random_numbers(at::IntArrayRef sizes) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(11);
+  return at::empty(sizes, at::kDouble).normal_(0, 1, generator);
+}
+
+at::Tensor random_tokens(at::IntArrayRef sizes, int64_t values) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(12);
+  return at::empty(sizes, at::kLong).random_(0, values, generator);
+}
+
+constexpr ShardOptions kAll{.only_worthwhile = false};
+
+TEST(Shard, ColumnThenRow) {
+  const ModelPtr mlp = make({.name = "mlp", .input_shape = {20}, .classes = 12, .width = 24});
+  for (const int members : {1, 2, 3, 4}) expect_same(mlp, {random_numbers({5, 20})}, members, kAll);
+}
+
+TEST(Shard, AttentionIsDividedByHeads) {
+  const ModelPtr gpt = make({.name = "gpt",
+                             .input_shape = {6},
+                             .classes = 31,
+                             .width = 32,
+                             .depth = 2,
+                             .heads = 4,
+                             .dropout = 0.2});
+  // Three members: 2, 1 and 1 heads; 11, 10 and 10 rows of the vocabulary.
+  for (const int members : {2, 3, 4}) {
+    expect_same(gpt, {random_tokens({3, 6}, 31)}, members, kAll);
+    expect_same(gpt, {random_tokens({3, 6}, 31)}, members);
+  }
+}
+
+TEST(Shard, ATransformerLayerSendsWhatTheFormulaSays) {
+  // Of one block more: 8 b s h (t - 1) / t numbers (Shoeybi et al. 2019).
+  constexpr int64_t kBatch = 2;
+  constexpr int64_t kTime = 8;
+  constexpr int64_t kWidth = 64;
+  const auto bytes = [&](int64_t depth, int members) {
+    const ModelPtr gpt = make({.name = "gpt",
+                               .input_shape = {kTime},
+                               .classes = 40,
+                               .width = kWidth,
+                               .depth = depth,
+                               .heads = 4});
+    return expect_same(gpt, {random_tokens({kBatch, kTime}, 40)}, members);
+  };
+  for (const int members : {2, 4}) {
+    EXPECT_EQ(bytes(3, members) - bytes(2, members),
+              8 * kBatch * kTime * kWidth * (members - 1) / members * int64_t{sizeof(double)});
+  }
+}
+
+TEST(Shard, ConvolutionsAreDividedByChannels) {
+  const ModelPtr vgg = make({.name = "vgg_small"});
+  std::vector<int64_t> sizes{2};
+  for (const int64_t size : vgg->input_shapes()[0]) sizes.push_back(size);
+  expect_same(vgg, {random_numbers(sizes)}, 2, kAll, 1e-10);
+  const ModelPtr lenet = make({.name = "lenet5"});
+  for (const int members : {2, 3})
+    expect_same(lenet, {random_numbers({2, 1, 28, 28})}, members, kAll);
+}
+
+TEST(Shard, SkipConnectionsKeepWhatTheyAdd) {
+  expect_same(make({.name = "resnet18", .input_shape = {3, 48, 48}, .classes = 10}),
+              {random_numbers({2, 3, 48, 48})}, 2, kAll, 1e-10);
+}
+
+TEST(Shard, SharedWeightsAreDividedAlike) {
+  const ModelPtr tied = make({.name = "tied_mlp"});
+  std::vector<int64_t> sizes{4};
+  for (const int64_t size : tied->input_shapes()[0]) sizes.push_back(size);
+  for (const int members : {2, 3}) expect_same(tied, {random_numbers(sizes)}, members, kAll);
+}
+
+TEST(Shard, LayersWithoutARuleStayWhole) {
+  const ModelPtr lm = make({.name = "awd_lm",
+                            .input_shape = {5},
+                            .classes = 30,
+                            .width = 12,
+                            .depth = 2,
+                            .embedding = 8});
+  expect_same(lm, {random_tokens({3, 5}, 30)}, 2, kAll);
+}
+
+TEST(Shard, AStageThatCutsAPairLeavesItWhole) {
+  const ModelPtr mlp = make({.name = "mlp", .input_shape = {20}, .classes = 12, .width = 24});
+  std::vector<StageId> stages;
+  for (const graph::LayerNode& layer : mlp->graph().layers())
+    stages.push_back(StageId{layer.name == "fc1" || layer.name == "flatten" ? 0 : 1});
+  const ShardedModel sharded = shard(mlp, stages, {2, 2}, kAll);
+  EXPECT_EQ(sharded.shares[0].spread_numbers, 0);
+  ASSERT_FALSE(sharded.shares[0].whole_layers.empty());
+  EXPECT_EQ(sharded.shares[0].whole_layers[0],
+            "fc1: the stage ends between the layers that would share its parts");
+  EXPECT_GT(sharded.shares[1].spread_numbers, 0);
+}
+
+TEST(Shard, ReasonsNameTheHeads) {
+  const ModelPtr gpt =
+      make({.name = "gpt", .input_shape = {6}, .classes = 31, .width = 32, .depth = 1, .heads = 2});
+  const std::vector<StageId> stages(static_cast<size_t>(gpt->graph().num_layers()), StageId{0});
+  const ShardedModel sharded = shard(gpt, stages, {4}, kAll);
+  EXPECT_EQ(sharded.shares[0].whole_layers,
+            (std::vector<std::string>{
+                "transformer.h.0.attn.c_attn: it has 2 units (heads) for 4 members",
+                "transformer.h.0.attn.c_proj: add does not take parts along dimension 2"}));
+}
+
+TEST(Shard, TeamsOfTwoSizesCannotShareAWeight) {
+  const ModelPtr gpt =
+      make({.name = "gpt", .input_shape = {6}, .classes = 31, .width = 32, .depth = 1, .heads = 2});
+  std::vector<StageId> stages(static_cast<size_t>(gpt->graph().num_layers()), StageId{0});
+  stages.back() = StageId{1};
+  EXPECT_THROW((void)shard(gpt, stages, {2, 1}), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock::shard

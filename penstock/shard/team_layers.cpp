@@ -1,0 +1,162 @@
+#include "penstock/shard/team_layers.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <numeric>
+#include <utility>
+
+#include "penstock/model/known_code.h"
+#include "penstock/model/shapes.h"
+
+namespace penstock::shard {
+namespace {
+
+using model::ForwardContext;
+using model::MutableTensorSpan;
+using model::Shape;
+using model::Tensors;
+using model::TensorSpan;
+
+/// One input, of whatever shape; no weights.
+class BetweenMembers : public model::Layer, public model::KnownCode {
+ public:
+  std::string code() const override { return kind(); }
+  bool is_random() const override { return false; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    return {inputs.at(0)};
+  }
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>&,
+                          int64_t) const override {
+    return {.saves_inputs = false, .saves_outputs = false, .is_view = true};
+  }
+};
+
+class SumForward final : public BetweenMembers {
+ public:
+  std::string kind() const override { return "team_sum_forward"; }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    if (context.team == nullptr) return {inputs[0].view_as(inputs[0])};
+    return {model::sum_forward(inputs[0], *context.team)};
+  }
+};
+
+class SumBackward final : public BetweenMembers {
+ public:
+  std::string kind() const override { return "team_sum_backward"; }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    if (context.team == nullptr) return {inputs[0].view_as(inputs[0])};
+    return {model::sum_backward(inputs[0], *context.team)};
+  }
+};
+
+class Gather final : public BetweenMembers {
+ public:
+  explicit Gather(model::Division division) : division_(std::move(division)) {}
+  std::string kind() const override { return "team_gather"; }
+  std::string code() const override { return fmt::format("team_gather {}", division_.dimension); }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    Shape shape = inputs.at(0);
+    shape.at(static_cast<size_t>(division_.dimension - 1)) = whole();
+    return {shape};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    if (context.team != nullptr) return {model::gather(inputs[0], *context.team, division_)};
+    std::vector<int64_t> missing = inputs[0].sizes().vec();
+    int64_t& length = missing[static_cast<size_t>(division_.dimension)];
+    length = whole() - length;
+    return {at::cat({inputs[0], at::zeros(missing, inputs[0].options())}, division_.dimension)};
+  }
+
+ private:
+  int64_t whole() const {
+    return std::accumulate(division_.lengths.begin(), division_.lengths.end(), int64_t{0});
+  }
+  model::Division division_;
+};
+
+class Bias final : public BetweenMembers {
+ public:
+  Bias(int64_t numbers, int64_t dimension) : numbers_(numbers), dimension_(dimension) {}
+  std::string kind() const override { return "team_bias"; }
+  std::string code() const override { return fmt::format("team_bias {}", dimension_); }
+  std::vector<model::ParameterSpec> parameters() const override {
+    return {{"bias", {numbers_}, model::Init::constant(0)}};
+  }
+  /// The output's gradient is the input's; the bias's is its sum.
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
+    const int64_t numbers = batch * model::detail::checked_elements(outputs[0], "output");
+    return {.forward = {{.bytes = 8 * numbers}},
+            .backward_weights = {{.bytes = 4 * numbers}},
+            .backward_inputs = {},
+            .stash_bytes = 0,
+            .saves_inputs = false,
+            .saves_outputs = false};
+  }
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    std::vector<int64_t> sizes(static_cast<size_t>(inputs[0].dim()), 1);
+    sizes[static_cast<size_t>(dimension_)] = numbers_;
+    return {at::add(inputs[0], weights[0].view(sizes))};
+  }
+
+ private:
+  int64_t numbers_;
+  int64_t dimension_;
+};
+
+class GradientToAll : public torch::autograd::Function<GradientToAll> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const Tensors& values) {
+    context->saved_data["count"] = static_cast<int64_t>(values.size());
+    return values.front().view_as(values.front());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto count = static_cast<size_t>(context->saved_data["count"].toInt());
+    return torch::autograd::variable_list(count, gradients.front());
+  }
+};
+
+class Join final : public BetweenMembers {
+ public:
+  explicit Join(int count) : count_(count) {}
+  std::string kind() const override { return "team_join"; }
+  std::string code() const override { return fmt::format("team_join {}", count_); }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    return {GradientToAll::apply(Tensors(inputs.begin(), inputs.end()))};
+  }
+
+ private:
+  int count_;
+};
+
+class WithoutGradient final : public BetweenMembers {
+ public:
+  std::string kind() const override { return "team_without_gradient"; }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    return {inputs[0].detach()};
+  }
+};
+
+}  // namespace
+
+LayerPtr make_sum_forward() { return std::make_shared<SumForward>(); }
+LayerPtr make_sum_backward() { return std::make_shared<SumBackward>(); }
+LayerPtr make_gather(model::Division division) {
+  return std::make_shared<Gather>(std::move(division));
+}
+LayerPtr make_bias(int64_t numbers, int64_t dimension) {
+  return std::make_shared<Bias>(numbers, dimension);
+}
+LayerPtr make_join(int count) { return std::make_shared<Join>(count); }
+LayerPtr make_without_gradient() { return std::make_shared<WithoutGradient>(); }
+
+}  // namespace penstock::shard
