@@ -45,7 +45,7 @@ class Expansion {
     std::vector<ValueRef> outputs;
     const StageId last = stage_of_outputs();
     for (int m = 0; m < teams_[last.index()]; ++m) {
-      for (const ValueRef& value : graph.outputs()) outputs.push_back(output_of(value, last, m));
+      for (const ValueRef& value : graph.outputs()) outputs.push_back(output_of(value, m));
     }
     model::Model all(
         whole_->name(),
@@ -56,7 +56,7 @@ class Expansion {
             .stage_of_layer = std::move(stage_of_layer_),
             .shares = shares(),
             .regions = placement_.regions,
-            .typed = std::move(typed_)};
+            .types = std::move(types_)};
   }
 
  private:
@@ -107,7 +107,7 @@ class Expansion {
     std::vector<ValueRef> inputs;
     StageId stage;  ///< of the whole model
     LayerPart part;
-    TypedLayer typed;
+    LayerTypes types;
     std::vector<graph::WeightTie> ties = {};
   };
 
@@ -122,19 +122,18 @@ class Expansion {
     layers_.push_back(std::move(layer.layer));
     stage_of_layer_.push_back(StageId{first_stage_[layer.stage.index()] + layer.part.member});
     parts_.push_back(std::move(layer.part));
-    typed_.push_back(std::move(layer.typed));
+    types_.push_back(std::move(layer.types));
     return id;
   }
 
   LayerId add_between(const std::string& name, SharedLayer layer, std::vector<ValueRef> inputs,
                       const Held& held, LayerTypes types) {
-    const std::string kind = layer->kind();
     return add({.name = name,
                 .layer = std::move(layer),
                 .inputs = std::move(inputs),
                 .stage = held.stage,
                 .part = {.team = teams_[held.stage.index()], .member = held.member},
-                .typed = {kind, std::move(types)}});
+                .types = std::move(types)});
   }
 
   std::string name_of(const ValueRef& value) const {
@@ -211,7 +210,7 @@ class Expansion {
                            .whole = is_between ? std::nullopt : std::optional(id),
                            .parameters = piece.parameters,
                            .buffers = piece.buffers},
-                  .typed = {piece.layer->kind(), piece.types},
+                  .types = piece.types,
                   .ties = ties_of(id, piece, member)});
       made.push_back(last);
       for (size_t p = 0; p < piece.parameters.size(); ++p) {
@@ -262,11 +261,10 @@ class Expansion {
   }
 
   /// Every output of the model, whole.
-  ValueRef output_of(const ValueRef& value, StageId stage, int member) {
+  ValueRef output_of(const ValueRef& value, int member) {
     if (value.is_model_input()) return value;
     const Held wanted{value, stages_[value.layer.index()], member % team_of(value.layer),
                       Kind::Equal};
-    (void)stage;
     const ValueRef own = held(wanted);
     const Type& type = placement_.values.at(value);
     if (!type.is_part()) return own;
@@ -322,7 +320,7 @@ class Expansion {
   std::vector<SharedLayer> layers_;
   std::vector<StageId> stage_of_layer_;
   std::vector<LayerPart> parts_;
-  std::vector<TypedLayer> typed_;
+  std::vector<LayerTypes> types_;
   std::map<Held, ValueRef> held_;
   /// Where a member has a weight of the whole model.
   std::map<std::pair<ParameterRef, int>, ParameterRef> homes_;

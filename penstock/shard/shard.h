@@ -24,12 +24,6 @@ struct Shares {
   std::vector<std::string> whole_layers = {};  ///< that every member has whole, with their reasons
 };
 
-/// What one layer of a model for teams has to do with the types: what check_types() proves.
-struct TypedLayer {
-  std::string rule;  ///< the layer's kind, or that of the layer that it is a piece of
-  LayerTypes types;
-};
-
 struct ShardedModel {
   model::Model model;
   /// Of the model's layers: member m of stage s is stage (teams before s) + m
@@ -37,7 +31,7 @@ struct ShardedModel {
   std::vector<StageId> stage_of_layer;
   std::vector<Shares> shares;  ///< per stage of the whole model
   Regions regions;
-  std::vector<TypedLayer> typed;  ///< per layer of the model
+  std::vector<LayerTypes> types;  ///< per layer of the model: what check_types() proves
 };
 
 /// `teams`: members of each stage's team, at least 1; the model's whole() is `model`. Throws
