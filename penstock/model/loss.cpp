@@ -208,6 +208,17 @@ constexpr const char* kModel = "model";
 
 }  // namespace
 
+void check_targets(const at::Tensor& targets, int64_t classes, const LossSpec& spec) {
+  count_targets(targets, spec.ignore_index).check(kCrossEntropy, classes);
+}
+
+void set_cross_entropy(LossResult& result, const at::Tensor& losses,
+                       const MiniBatchSize& mini_batch, const at::Tensor& correct) {
+  set_loss(result, losses.sum(), losses.detach().sum(at::kDouble), mini_batch, correct);
+}
+
+bool is_cross_entropy(const LossSpec& spec) { return spec.name == kCrossEntropy; }
+
 LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                          const MiniBatchSize& mini_batch, const LossSpec& spec) {
   const int64_t dimension = checked_class_dimension(logits, targets);
@@ -222,8 +233,7 @@ LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
       rows, flat_targets, /*weight=*/{}, kReductionNone, spec.ignore_index, spec.label_smoothing);
   LossResult result;
   result.targets = counts.targets;
-  set_loss(result, losses.sum(), losses.detach().sum(at::kDouble), mini_batch,
-           rows.detach().argmax(1).eq(flat_targets).sum());
+  set_cross_entropy(result, losses, mini_batch, rows.detach().argmax(1).eq(flat_targets).sum());
   return result;
 }
 

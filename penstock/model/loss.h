@@ -47,6 +47,15 @@ using Loss = std::function<LossResult(const at::Tensor& output, const at::Tensor
 LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                          const MiniBatchSize& mini_batch, const LossSpec& spec = {});
 
+// For losses of the same kind (team_loss.h):
+/// Throws ConfigError naming a target that is no class.
+void check_targets(const at::Tensor& targets, int64_t classes, const LossSpec& spec);
+/// Fills in the result, whose `targets` are known, for these losses [tokens] of its targets;
+/// `correct`: how many are right.
+void set_cross_entropy(LossResult& result, const at::Tensor& losses,
+                       const MiniBatchSize& mini_batch, const at::Tensor& correct);
+bool is_cross_entropy(const LossSpec& spec);
+
 /// For models with auxiliary answers: logits [batch, 1 + n, classes], targets [batch]. The
 /// cross-entropy of the first, and of each other one that is there, times its weight of the spec
 /// (Szegedy et al. 2016, section 4). `correct` is that of the first. Throws ConfigError as above.

@@ -9,8 +9,8 @@
 namespace penstock::model {
 namespace {
 
-using testing::in_team;
-using testing::ThreadTeam;
+using team_testing::in_team;
+using team_testing::ThreadTeam;
 
 at::Tensor numbers_of(int member, at::IntArrayRef sizes) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(member) + 7);

@@ -12,7 +12,7 @@
 
 #include "penstock/model/team.h"
 
-namespace penstock::model::testing {
+namespace penstock::model::team_testing {
 
 class ThreadTeam final : public Team {
  public:
@@ -74,4 +74,4 @@ std::vector<Result> in_team(int members, const std::function<Result(ThreadTeam&)
   return results;
 }
 
-}  // namespace penstock::model::testing
+}  // namespace penstock::model::team_testing

@@ -33,7 +33,7 @@ inline at::Tensor in_float64(const at::Tensor& tensor) {
 
 /// The layers of `member` (of all, where the model is whole), with weights of `seed`.
 inline Passed pass(const model::Model& model, const Tensors& inputs, uint64_t seed,
-                   model::testing::ThreadTeam* team) {
+                   model::team_testing::ThreadTeam* team) {
   const at::AutoGradMode with_graph(true);
   std::map<graph::ValueRef, at::Tensor> values;
   std::map<int32_t, Tensors> weights;
@@ -94,9 +94,9 @@ inline int64_t expect_same(const std::shared_ptr<const model::Model>& whole, con
   const std::vector<StageId> stages(static_cast<size_t>(whole->graph().num_layers()), StageId{0});
   const ShardedModel sharded = shard(whole, stages, {members}, options);
   const Passed expected = pass(*whole, inputs, 3, nullptr);
-  const auto found = model::testing::in_team<Passed>(
+  const auto found = model::team_testing::in_team<Passed>(
       members,
-      [&](model::testing::ThreadTeam& team) { return pass(sharded.model, inputs, 3, &team); });
+      [&](model::team_testing::ThreadTeam& team) { return pass(sharded.model, inputs, 3, &team); });
   for (const Passed& member : found)
     EXPECT_LE(difference(member.output, expected.output), tolerance) << whole->name();
   for (const auto& [layer, gradients] : expected.gradients) {

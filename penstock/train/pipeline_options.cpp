@@ -15,15 +15,19 @@ namespace penstock::train {
 namespace {
 
 /// Of the workers; what the plan predicts for each.
-std::vector<int64_t> planned_memory(const plan::Plan& plan) {
-  const std::vector<int> replicas = plan.replicas();
-  const schedule::WorkerTable table(
-      {.replicas = replicas, .micro_batches = 0, .worker_of_replica = plan.worker_of_replica});
-  std::vector<int64_t> bytes(static_cast<size_t>(plan.num_workers()), 0);
-  for (size_t s = 0; s < replicas.size(); ++s) {
-    for (int r = 0; r < replicas[s]; ++r) {
-      const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
-      bytes[worker.index()] = saturating_add(bytes[worker.index()], plan.stages[s].memory_bytes);
+std::vector<int64_t> planned_memory(const PlannedModel& model, const plan::Plan& plan) {
+  const schedule::WorkerTable table({.replicas = model.replicas(),
+                                     .micro_batches = 0,
+                                     .worker_of_replica = model.worker_of_replica()});
+  std::vector<int64_t> of_stages;
+  for (const plan::Stage& stage : plan.stages) of_stages.push_back(stage.memory_bytes);
+  of_stages = model.per_stage(of_stages);
+  std::vector<int64_t> bytes(static_cast<size_t>(table.num_workers()), 0);
+  for (size_t s = 0; s < of_stages.size(); ++s) {
+    const StageId stage{static_cast<int32_t>(s)};
+    for (int r = 0; r < table.replicas(stage); ++r) {
+      const WorkerId worker = table.worker_of_replica(stage, r);
+      bytes[worker.index()] = saturating_add(bytes[worker.index()], of_stages[s]);
     }
   }
   return bytes;
@@ -31,25 +35,25 @@ std::vector<int64_t> planned_memory(const plan::Plan& plan) {
 
 }  // namespace
 
-runtime::PipelineOptions pipeline_options(const model::Model& model, const TrainOptions& options,
+runtime::PipelineOptions pipeline_options(const PlannedModel& model, const TrainOptions& options,
                                           const model::ParameterOptimizers& optimizers) {
   return {.seed = options.seed,
           .threads_per_worker = options.threads_per_worker,
           .deadline = options.deadline,
-          .worker_of_replica = options.plan.worker_of_replica,
+          .worker_of_replica = model.worker_of_replica(),
           .gradient_groups = options.gradient_groups,
           .sync = options.plan.sync,
           .gradient_precision = options.plan.gradient_precision,
           .precision = options.plan.precision,
-          .rounded_layers = options.rounded_layers,
-          .shard_optimizer = plan::sharded_stages(options.plan),
+          .rounded_layers = model.per_layer(options.rounded_layers),
+          .shard_optimizer = model.per_stage(plan::sharded_stages(options.plan)),
           .staleness = options.staleness,
-          .loss = model::make_loss(model::loss_for(model, options.loss)),
+          .loss = model::make_loss(model::loss_for(model.whole(), options.loss)),
           .optimizers = &optimizers,
           .world = options.world,
           .device_of_worker = {options.device_of_worker.begin(), options.device_of_worker.end()},
           .device_graphs = options.device_graphs,
-          .planned_memory_bytes = planned_memory(options.plan)};
+          .planned_memory_bytes = planned_memory(model, options.plan)};
 }
 
 }  // namespace penstock::train

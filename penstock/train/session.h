@@ -25,6 +25,7 @@
 #include "penstock/runtime/ranks.h"
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/planned_model.h"
 #include "penstock/train/plateau.h"
 #include "penstock/train/train_options.h"
 #include "penstock/train/weight_mean.h"
@@ -143,6 +144,7 @@ class Session {
   TrainOptions options_;
   SampleSpec sample_;
   bool counts_correct_;
+  PlannedModel planned_;
   model::ParameterOptimizers optimizers_;
   runtime::Pipeline pipeline_;
   std::optional<PlateauState> plateau_;  ///< of a schedule that follows evaluations

@@ -66,9 +66,11 @@ class Run {
         data_(data),
         options_(options),
         seed_(options.seed),
-        optimizers_(model, compensated_optimizer(optimizer_of(options), options.plan.compensation)),
-        pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
-                  optimizers_.general(), pipeline_options(model, options, optimizers_)),
+        planned_(model, options.plan),
+        optimizers_(planned_.model(),
+                    compensated_optimizer(optimizer_of(options), options.plan.compensation)),
+        pipeline_(planned_.model(), planned_.stage_of_layer(), planned_.replicas(),
+                  optimizers_.general(), pipeline_options(planned_, options, optimizers_)),
         evaluator_(model, data, options, pipeline_),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(mini_batches_per_epoch(data.train->size(), options)),
@@ -144,6 +146,7 @@ class Run {
   const DataSplit& data_;
   const TrainOptions& options_;
   uint64_t seed_;
+  PlannedModel planned_;
   model::ParameterOptimizers optimizers_;
   runtime::Pipeline pipeline_;
   Evaluator evaluator_;

@@ -6,6 +6,7 @@
 
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/train/checkpoint/manifest.h"
 #include "penstock/train/data/epoch_batches.h"
@@ -60,8 +61,8 @@ schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples,
 schedule::Schedule training_schedule(const plan::Plan& plan,
                                      const std::vector<schedule::StageLink>& links, int64_t samples,
                                      int64_t mini_batch_size, bool global_norm) {
-  return lower(generate(plan.strategy, training_shape(plan, samples, mini_batch_size, global_norm)),
-               links);
+  const schedule::ScheduleShape shape = training_shape(plan, samples, mini_batch_size, global_norm);
+  return lower(with_teams(generate(plan.strategy, shape), plan.teams()), links);
 }
 
 TrainingOrder order_of_epoch(const TrainOptions& options, uint64_t seed, int64_t epoch) {
@@ -90,9 +91,10 @@ schedule::Schedule evaluation_schedule(const plan::Plan& plan,
                                       .micro_batches = micro_batches,
                                       .accumulate = accumulate,
                                       .worker_of_replica = plan.worker_of_replica};
-  return lower(plan.worker_of_replica.empty() ? generate(schedule::Strategy::ForwardOnly, shape)
-                                              : wave_of_forwards(shape),
-               links);
+  const schedule::Schedule forwards = plan.worker_of_replica.empty()
+                                          ? generate(schedule::Strategy::ForwardOnly, shape)
+                                          : wave_of_forwards(shape);
+  return lower(with_teams(forwards, plan.teams()), links);
 }
 
 int64_t check_schedule(const schedule::Schedule& schedule) {

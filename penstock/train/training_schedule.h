@@ -18,8 +18,9 @@ schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples,
                                        int64_t mini_batch_size, bool global_norm = false);
 
 /// The lowered schedule that train() runs for these samples; simulate the same one for a
-/// prediction. `global_norm`: gradients are clipped or their norm is recorded. Throws ConfigError
-/// when the plan's strategy cannot run its shape.
+/// prediction. Where stages have teams, `links` are between their members. `global_norm`: gradients
+/// are clipped or their norm is recorded. Throws ConfigError when the plan's strategy cannot run
+/// its shape.
 schedule::Schedule training_schedule(const plan::Plan& plan,
                                      const std::vector<schedule::StageLink>& links, int64_t samples,
                                      int64_t mini_batch_size, bool global_norm = false);
