@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "penstock/model/float32_layers.h"
+#include "penstock/model/lone_team.h"
 #include "penstock/model/shapes.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
@@ -83,8 +84,13 @@ void run_both_passes(const Model& model, LayerId id, const LayerPrecision& preci
     weights.push_back(add_leaf(weight.to(device, precision.weights)));
   Tensors buffers;
   for (const at::Tensor& buffer : model.initial_buffers(id)) buffers.push_back(buffer.to(device));
+  const LayerPart* const part = model.part(id);
+  LoneTeam team(part == nullptr ? 1 : part->team, part == nullptr ? 0 : part->member);
   const Tensors outputs = forward_in(precision, model.layer(id), weights, buffers, inputs,
-                                     {.training = true, .seed = kTriedSeed, .device = device});
+                                     {.training = true,
+                                      .seed = kTriedSeed,
+                                      .device = device,
+                                      .team = part == nullptr ? nullptr : &team});
   Tensors roots;
   Tensors gradients;
   for (const at::Tensor& output : outputs) {

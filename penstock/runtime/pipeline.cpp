@@ -16,6 +16,7 @@
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stage_worker.h"
 #include "penstock/runtime/stages.h"
+#include "penstock/runtime/whole_layers.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime {
@@ -98,7 +99,7 @@ World& Pipeline::world() const { return *stages_->world; }
 
 int64_t Pipeline::gradient_groups() const { return stages_->gradient_groups; }
 
-bool Pipeline::holds(LayerId layer) const { return stages_->holds(layer); }
+bool Pipeline::holds(LayerId layer) const { return holds_part(*stages_, layer); }
 
 bool Pipeline::needs_norm() const { return !stages_->ties.groups.empty(); }
 
@@ -107,7 +108,7 @@ std::vector<std::string> Pipeline::kinds_in_float32() const {
   for (size_t l = 0; l < stages_->precisions.size(); ++l) {
     const LayerId id{static_cast<int32_t>(l)};
     const model::Layer& layer = stages_->model.layer(id);
-    if (!stages_->precisions[l].computes_in_float32 || !holds(id) ||
+    if (!stages_->precisions[l].computes_in_float32 || !stages_->holds(id) ||
         model::insists_on_float32(layer))
       continue;
     kinds.insert(layer.kind());

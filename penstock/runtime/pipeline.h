@@ -36,7 +36,9 @@ class Pipeline {
  public:
   /// `replicas` has one entry per stage. Keeps references to model and optimizer. Throws
   /// ConfigError when a stage has no layer, options.worker_of_replica do not fit
-  /// (schedule::validate) or options.gradient_groups is no common multiple of the replicas.
+  /// (schedule::validate) or options.gradient_groups is no common multiple of the replicas. Where
+  /// the model has parts (model/parts.h), each member of a team is a stage
+  /// (schedule::with_teams()), and layers of snapshots are those of Model::whole().
   Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer,
            std::vector<int> replicas, const model::Optimizer& optimizer,
            const PipelineOptions& options);
@@ -93,7 +95,8 @@ class Pipeline {
   World& world() const;
   /// The GPUs of this rank's workers, ascending, each once.
   std::vector<at::Device> gpus() const;
-  /// Whether this rank has a replica of the stage that makes the layer's values.
+  /// Whether this rank has a replica of the stage that makes the layer's values, or of a part of
+  /// it.
   bool holds(LayerId layer) const;
 
   /// Between runs: the weights and the running means that the optimiser keeps of them

@@ -52,7 +52,8 @@ struct PipelineOptions {
   int64_t staleness = 0;
   /// Of the model's output; called on the threads of the workers that make it.
   model::Loss loss = model::make_loss({});
-  /// Of single parameters, instead of the one for all; must outlive the pipeline. Null: none.
+  /// Of single parameters (of the whole model's, where the model has parts), instead of the one for
+  /// all; must outlive the pipeline. Null: none.
   const model::ParameterOptimizers* optimizers = nullptr;
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
   World* world = nullptr;

@@ -13,7 +13,9 @@
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/fabric/weight_shares.h"
+#include "penstock/runtime/whole_layers.h"
 #include "penstock/util/check.h"
+#include "penstock/util/error.h"
 
 namespace penstock::runtime {
 
@@ -167,6 +169,12 @@ std::vector<model::Tensors> PipelineState::gathered_state(size_t stage) const {
 
 std::vector<LayerSnapshot> PipelineState::snapshot() const {
   const at::NoGradGuard no_grad;
+  std::vector<LayerSnapshot> own = own_layers();
+  return stages_.model.whole() == nullptr ? own : join_parts(stages_, std::move(own));
+}
+
+std::vector<LayerSnapshot> PipelineState::own_layers() const {
+  const at::NoGradGuard no_grad;
   std::vector<LayerSnapshot> layers(stages_.stage_of_layer.size());
   for (LayerSnapshot& layer : layers) layer.here = false;
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
@@ -221,7 +229,8 @@ std::map<int64_t, model::Tensors> PipelineState::carried_places(size_t stage) co
 
 std::vector<model::Tensors> PipelineState::carried(int64_t places) const {
   const at::NoGradGuard no_grad;
-  std::vector<model::Tensors> layers(stages_.stage_of_layer.size());
+  std::vector<model::Tensors> layers(stages_.num_whole_layers());
+  if (stages_.model.whole() != nullptr) return layers;  // teams carry nothing
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     const StageModule& module = *stages_.modules[stage];
     if (!module.carries()) continue;
@@ -242,6 +251,7 @@ std::vector<model::Tensors> PipelineState::carried(int64_t places) const {
 void PipelineState::load_carried(const std::vector<model::Tensors>& layers,
                                  const std::vector<int64_t>& samples) {
   const at::NoGradGuard no_grad;
+  if (stages_.model.whole() != nullptr) return;  // teams carry nothing
   for (const auto& own : stages_.replicas) {
     for (const auto& replica : own) {
       const StageModule& module = *replica->module;
@@ -271,6 +281,8 @@ std::map<LayerId, LayerSnapshot> PipelineState::copy_of_stage(StageId stage) con
   const at::NoGradGuard no_grad;
   const auto& own = stages_.replicas[stage.index()];
   PENSTOCK_CHECK(own.size() == 1, stage, own.size());
+  if (stages_.model.whole() != nullptr)
+    throw ConfigError("a copy of one stage takes whole layers, found a model for teams");
   const WeightStore& store = own.front()->weights;
   WorkerDevice& device = *own.front()->device;
   // One wait for all of them.
@@ -288,8 +300,8 @@ std::map<LayerId, LayerSnapshot> PipelineState::copy_of_stage(StageId stage) con
 }
 
 void PipelineState::load(const std::vector<LayerSnapshot>& layers) {
-  PENSTOCK_CHECK(layers.size() == stages_.stage_of_layer.size(), layers.size(),
-                 stages_.stage_of_layer.size());
+  PENSTOCK_CHECK(layers.size() == stages_.num_whole_layers(), layers.size(),
+                 stages_.num_whole_layers());
   for (size_t s = 0; s < stages_.size(); ++s) {
     if (!stages_.replicas[s].empty()) load(s, layers);
   }
@@ -303,7 +315,7 @@ void PipelineState::load(size_t stage, const std::vector<LayerSnapshot>& layers)
     all.insert(all.end(), more.begin(), more.end());
   };
   for (const LayerId id : stages_.modules[stage]->layers()) {
-    const LayerSnapshot& layer = layers[id.index()];
+    const LayerSnapshot layer = part_of(stages_, id, layers);
     append(tensors.weights, layer.weights);
     append(tensors.buffers, layer.buffers);
     PENSTOCK_CHECK(layer.optimizer_state.size() == num_states, layer.optimizer_state.size(),

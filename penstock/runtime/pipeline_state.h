@@ -15,8 +15,7 @@ class PipelineState {
  public:
   explicit PipelineState(Stages& stages) : stages_(stages) {}
 
-  /// Collective.
-  std::vector<LayerSnapshot> snapshot() const;
+  std::vector<LayerSnapshot> snapshot() const;                ///< collective
   std::vector<model::Tensors> carried(int64_t places) const;  ///< collective
   void load_carried(const std::vector<model::Tensors>& layers, const std::vector<int64_t>& samples);
   void average_buffers();  ///< collective
@@ -25,6 +24,8 @@ class PipelineState {
   void load(const std::vector<LayerSnapshot>& layers);
 
  private:
+  /// Those of the model's own layers, which may be parts. Collective.
+  std::vector<LayerSnapshot> own_layers() const;
   /// The optimiser's state of the stage, as WeightStore::state() without a share, on the rank of
   /// its first replica; elsewhere empty. Collective.
   std::vector<model::Tensors> whole_state(size_t stage) const;

@@ -46,6 +46,25 @@ void check_shape(const Stages& stages, const Schedule& schedule) {
   }
 }
 
+/// The schedule's teams are those of the model's parts.
+void check_teams(const Stages& stages, const Schedule& schedule, const RunOptions& options) {
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const StageId stage{static_cast<int32_t>(s)};
+    const schedule::TeamPlace theirs = schedule::place_in_team(schedule.shape, stage);
+    const schedule::TeamPlace& ours = stages.teams[s];
+    if (theirs == ours) continue;
+    throw ConfigError(fmt::format(
+        "stage {} is member {} of {} in the schedule's team, and member {} of {} in the model's: "
+        "expected a schedule with the model's teams (schedule::with_teams)",
+        s, theirs.member, theirs.size, ours.member, ours.size));
+  }
+  if (stages.model.whole() != nullptr && options.carried_places > 0) {
+    throw ConfigError(
+        "states that go on from text to text are not carried in teams: expected a plan without "
+        "teams, or samples that begin with zeros");
+  }
+}
+
 void check_float16(const PipelineOptions& options, const ScheduleShape& shape) {
   if (!shape.global_norm) {
     throw ConfigError(
@@ -156,6 +175,7 @@ void check_run(const Stages& stages, const std::vector<schedule::StageLink>& lin
   if (!schedule.lowered)
     throw ConfigError("the schedule has no messages and steps yet: lower() it first");
   check_messages(schedule, links);
+  check_teams(stages, schedule, options);
   check_carried(stages, schedule, options.carried_places);
   if (trains(schedule)) check_training(stages, schedule.shape, options);
 }
@@ -164,6 +184,8 @@ void check_endless(const Stages& stages, const schedule::EndlessSchedule& schedu
   const ScheduleShape& shape = schedule.lists.shape();
   if (stages.world->site().num_ranks() > 1)
     throw ConfigError("an endless run takes one process, found several ranks");
+  if (stages.model.whole() != nullptr)
+    throw ConfigError("an endless run takes whole layers, found a model for teams");
   if (shape.compensation != schedule::Compensation::None) {
     throw ConfigError(
         fmt::format("an endless run learns with its delays as they are: expected the "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/model/team.h"
 #include "penstock/plan/compensation.h"
 #include "penstock/runtime/moved_weights.h"
 
@@ -16,7 +17,12 @@ model::ForwardContext StageContext::forward_context(const schedule::Action& acti
   return {.training = run.training,
           .seed = run.source().seed(action.micro_batch),
           .device = device().compute().memory(),
-          .carried = carried};
+          .carried = carried,
+          .team = team};
+}
+
+bool StageContext::reports_loss() const {
+  return makes_output() && (team == nullptr || team->member() == 0);
 }
 
 double StageContext::loss_scale_of(MicroBatchId micro_batch) const {

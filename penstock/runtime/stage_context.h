@@ -6,6 +6,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/runtime/aborted.h"
 #include "penstock/runtime/fabric/wait.h"
 #include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/replica.h"
@@ -13,9 +14,6 @@
 #include "penstock/schedule/action.h"
 
 namespace penstock::runtime {
-
-/// Another worker has failed: this one ends without an error of its own.
-struct Aborted {};
 
 /// Runs a call that may block, for the worker: until it is Ready; throws otherwise, Aborted where
 /// the fabric is closed.
@@ -32,6 +30,7 @@ struct StageContext {
   const LossScale* loss_scale = nullptr;  ///< the worker's; null: the loss is not scaled
   MovedWeights* moved = nullptr;          ///< null: passes read the versions themselves
   double delay = 0;                       ///< mean, in steps; only where it is compensated
+  model::Team* team = nullptr;            ///< null: the stage is whole
 
   const StageModule& module() const { return *replica.module; }
   StageId stage() const { return replica.module->stage(); }
@@ -39,6 +38,8 @@ struct StageContext {
   const schedule::ScheduleShape& shape() const { return run.schedule().shape; }
   int num_replicas() const { return run.table.replicas(stage()); }
   bool makes_output() const { return !replica.module->model_outputs().empty(); }
+  /// Of the members of a team, which all make the same output, the first one alone does.
+  bool reports_loss() const;
 
   /// What F or R reads.
   const model::Tensors& weights(const schedule::Action& action) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 
+#include "penstock/runtime/aborted.h"
 #include "penstock/runtime/gradient_order.h"
 #include "penstock/util/check.h"
 #include "penstock/util/numbers/rng.h"
@@ -250,7 +251,7 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
   const size_t w = weight_offsets_[i];
   const size_t b = buffer_offsets_[i];
   model::ForwardContext layer_context = context;
-  layer_context.seed = derive_seed(context.seed, hash_name(node.name));
+  layer_context.seed = derive_seed(context.seed, hash_name(model_->seed_name(layers_[i])));
   if (!context.carried.empty()) {
     const size_t c = carried_offsets_[i];
     layer_context.carried = context.carried.subspan(c, carried_offsets_[i + 1] - c);
@@ -267,6 +268,8 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
   } catch (const c10::Error& error) {
     throw RuntimeError("layer '" + node.name + "' (" + node.kind +
                        "): " + error.what_without_backtrace());
+  } catch (const Aborted&) {
+    throw;
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

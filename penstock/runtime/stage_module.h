@@ -123,9 +123,9 @@ class StageModule {
   /// The values of outputs(), from the table.
   Tensors outputs_of(TensorSpan values) const;
   /// outputs(), each [batch, ...]; under autograd they get one graph from the weights and inputs.
-  /// `context.seed` is that of the micro-batch; each layer gets a seed derived from it and the
-  /// layer's name. `context.carried` has those of all layers. Throws RuntimeError naming the layer
-  /// when an operator fails.
+  /// `context.seed` is that of the micro-batch; each layer gets a seed derived from it and
+  /// Model::seed_name(). `context.carried` has those of all layers. Throws RuntimeError naming the
+  /// layer when an operator fails.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
                   const model::ForwardContext& context, const BeforeLayer& before_layer = {},
                   const SeesLayer& sees_layer = {}) const;

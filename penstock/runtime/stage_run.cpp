@@ -20,6 +20,14 @@ double delay_of(const Run& run, const Replica& replica) {
   return schedule::mean_delays(shape)[replica.module->stage().index()];
 }
 
+std::unique_ptr<FabricTeam> make_team(StageContext& context) {
+  const schedule::TeamPlace place = schedule::place_in_team(context.shape(), context.stage());
+  if (place.size == 1) return nullptr;
+  auto team = std::make_unique<FabricTeam>(place, context);
+  context.team = team.get();
+  return team;
+}
+
 const StageContext& with_weights(StageContext& context, MovedWeights* moved) {
   context.moved = moved;
   return context;
@@ -35,6 +43,7 @@ StageRun::StageRun(Replica& replica, const Run& run, Fabric& fabric, Blocking bl
                .block = std::move(block),
                .loss_scale = loss_scale,
                .delay = delay_of(run, replica)},
+      team_(make_team(context_)),
       channels_last_(model::lays_channels_last(replica.module->model(), run.pipeline.precision,
                                                replica.device->compute().memory())),
       losses_(context_),
@@ -129,13 +138,15 @@ void StageRun::forward(const Action& action) {
   PENSTOCK_CHECK(record.missing_inputs == 0, "stage", stage(), "lacks inputs of micro-batch",
                  action.micro_batch);
   load_batch(action.micro_batch, record);
+  tell_team(action);
   model::LossResult loss = pass_->forward(action, record);
-  if (context_.makes_output()) losses_.add(action, std::move(loss));
+  if (context_.reports_loss()) losses_.add(action, std::move(loss));
   if (module().target_stages().empty()) record.outputs.clear();
   drop_if_done(action.micro_batch);
 }
 
 void StageRun::recompute(const Action& action) {
+  tell_team(action);
   pass_->recompute(action, in_flight(action.micro_batch));
 }
 
@@ -144,6 +155,7 @@ void StageRun::backward(const Action& action) {
   PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run B of micro-batch",
                  action.micro_batch);
   if (moved_) moved_->before_backward(action);
+  tell_team(action);
   pass_->backward(action, record);
   record.done = true;
   drop_if_done(action.micro_batch);
@@ -154,12 +166,14 @@ void StageRun::backward_inputs(const Action& action) {
   PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run I of micro-batch",
                  action.micro_batch);
   if (moved_) moved_->before_backward(action);
+  tell_team(action);
   pass_->backward_inputs(action, record);
 }
 
 void StageRun::backward_weights(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   if (moved_) moved_->before_backward(action);
+  tell_team(action);
   pass_->backward_weights(action, record);
   record.done = true;
   drop_if_done(action.micro_batch);

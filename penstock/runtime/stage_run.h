@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "penstock/model/device/layout.h"
+#include "penstock/runtime/fabric_team.h"
 #include "penstock/runtime/loss_reports.h"
 #include "penstock/runtime/norm_part.h"
 #include "penstock/runtime/pass/pass.h"
@@ -59,6 +60,10 @@ class StageRun {
   int64_t peak_versions() const { return peak_versions_; }
 
  private:
+  /// Before a pass.
+  void tell_team(const schedule::Action& action) {
+    if (team_) team_->begin(action);
+  }
   InFlight& in_flight(MicroBatchId micro_batch);
   void drop_if_done(MicroBatchId micro_batch);
   void load_batch(MicroBatchId micro_batch, InFlight& record);
@@ -68,6 +73,7 @@ class StageRun {
   }
 
   StageContext context_;
+  std::unique_ptr<FabricTeam> team_;  ///< null: the stage is whole
   bool channels_last_;
   LossReports losses_;
   std::unique_ptr<StageSums> sums_;

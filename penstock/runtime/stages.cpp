@@ -10,10 +10,14 @@
 #include <utility>
 
 #include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/common_multiple.h"
 
 namespace penstock::runtime {
+
+using graph::ValueRef;
+using schedule::TeamPlace;
 
 namespace {
 
@@ -42,7 +46,8 @@ std::vector<const model::Optimizer*> optimizers_of(const model::Model& model,
   if (single == nullptr) return result;
   for (const LayerId id : module.layers()) {
     const auto count = static_cast<int>(model.layer(id).parameters().size());
-    for (int p = 0; p < count; ++p) result.push_back(&single->of({id, p}));
+    for (int p = 0; p < count; ++p)
+      result.push_back(&single->of(whole_parameter(model, id, static_cast<size_t>(p))));
   }
   return result;
 }
@@ -93,10 +98,12 @@ void check_sharding(const PipelineOptions& options, const model::Optimizer& opti
 
 schedule::ScheduleShape valid_shape(const model::Model& model, const std::vector<int>& replicas,
                                     const PipelineOptions& options) {
-  if (model.graph().outputs().size() != 1) {
+  // Of a model for teams, each member of the last one makes the output.
+  const graph::ModelGraph& outside = (model.whole() != nullptr ? *model.whole() : model).graph();
+  if (outside.outputs().size() != 1) {
     throw ConfigError(
         fmt::format("training needs a model with one output (the logits), '{}' has {}",
-                    model.name(), model.graph().outputs().size()));
+                    model.name(), outside.outputs().size()));
   }
   schedule::ScheduleShape shape{
       .replicas = replicas, .micro_batches = 0, .worker_of_replica = options.worker_of_replica};
@@ -120,9 +127,11 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
       stage_of_layer(std::move(layers)),
       counts(std::move(replica_counts)),
       table(valid_shape(model, counts, options)),
+      teams(find_teams(model, stage_of_layer, table, counts.size())),
       gradient_groups(choose_groups(counts, options.gradient_groups)),
       world(options.world) {
   check_sharding(options, optimizer, counts.size());
+  check_teams();
   if (world == nullptr) {
     own_world = make_local_world(table.num_workers(), options.device_of_worker);
     world = own_world.get();
@@ -142,6 +151,36 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
       if (!world->site().holds(worker)) continue;
       replicas[s].push_back(make_replica(s, r, worker));
       held_by[worker.index()].push_back(replicas[s].back().get());
+    }
+  }
+}
+
+void Stages::check_teams() const {
+  if (model.whole() == nullptr) return;
+  if (options.sync == plan::GradientSync::Asynchronous) {
+    throw ConfigError(
+        "members of a team have the same weights where these are not spread, and replicas that sum "
+        "asynchronously would step them at different times: expected another way to sum");
+  }
+  const std::vector<ValueRef>& outputs = model.graph().outputs();
+  const TeamPlace& last = teams[stage_of_layer[outputs.front().layer.index()].index()];
+  for (size_t m = 0; m < outputs.size(); ++m) {
+    const StageId maker = stage_of_layer[outputs[m].layer.index()];
+    PENSTOCK_CHECK(maker.value == last.first.value + static_cast<int32_t>(m), maker, m);
+  }
+  PENSTOCK_CHECK(std::ssize(outputs) == last.size, outputs.size(), last.size);
+  for (size_t l = 0; l < stage_of_layer.size(); ++l) {
+    const LayerId id{static_cast<int32_t>(l)};
+    for (size_t p = 0; p < model.layer(id).parameters().size(); ++p) {
+      const graph::ParameterRef whole = whole_parameter(model, id, p);
+      const model::Optimizer& single =
+          options.optimizers != nullptr ? options.optimizers->of(whole) : optimizer;
+      if (!is_part(model, id, p) || !traits(single.spec().kind).needs_whole_weight) continue;
+      throw ConfigError(fmt::format(
+          "{} needs whole weights, and '{}' of layer '{}' is spread over a team: expected an "
+          "optimiser that steps each number by itself, such as adamw, or no teams",
+          to_string(single.spec().kind), model.layer(id).parameters()[p].name,
+          model.whole()->graph().layer(whole.layer).name));
     }
   }
 }

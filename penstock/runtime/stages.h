@@ -15,6 +15,7 @@
 #include "penstock/runtime/pipeline_options.h"
 #include "penstock/runtime/replica.h"
 #include "penstock/runtime/stage_module.h"
+#include "penstock/runtime/stage_teams.h"
 #include "penstock/runtime/tied_weights.h"
 #include "penstock/schedule/worker_table.h"
 
@@ -41,6 +42,11 @@ struct Stages {
   bool holds(LayerId layer) const {
     return !replicas[stage_of_layer[layer.index()].index()].empty();
   }
+  /// Those of the whole model, where the model has parts of it.
+  size_t num_whole_layers() const {
+    return model.whole() == nullptr ? stage_of_layer.size()
+                                    : model.whole()->graph().layers().size();
+  }
   /// Whether the stage's replicas add their gradients in the memory of GPUs (device/device_sum.h);
   /// the same on every rank.
   bool sums_on_gpus(size_t stage) const;
@@ -52,6 +58,7 @@ struct Stages {
   const std::vector<StageId> stage_of_layer;
   const std::vector<int> counts;  ///< by stage: of replicas, on all ranks
   const schedule::WorkerTable table;
+  const std::vector<schedule::TeamPlace> teams;  ///< by stage
   const int64_t gradient_groups;
   std::unique_ptr<World> own_world;  ///< where none was given
   World* world;
@@ -63,6 +70,7 @@ struct Stages {
   std::vector<std::vector<Replica*>> held_by;                   ///< by worker, ascending by stage
 
  private:
+  void check_teams() const;
   void make_devices();
   void choose_precisions();
   /// Where the tensors of this rank's replicas of a stage are; the CPU where it has none.

@@ -13,6 +13,7 @@
 #include "penstock/model/builder.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/util/numbers/rng.h"
 #include "penstock/verify/verify.h"
 
@@ -135,6 +136,7 @@ struct Case {
   std::vector<at::Device> device_of_worker = {};  ///< PipelineOptions, here and below
   model::Devices* devices = nullptr;
   bool device_graphs = false;
+  std::vector<int> teams = {};  ///< members of each stage's team; empty: none
 };
 
 inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches) {
@@ -151,10 +153,18 @@ inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches
                                   setup.chunks == 0 ? traits(setup.kind).chunks : setup.chunks);
 }
 
+/// With a stage for each member of a team.
+inline schedule::ScheduleShape shape_with_teams(const Case& setup, int64_t micro_batches) {
+  const schedule::ScheduleShape shape = shape_of(setup, micro_batches);
+  return setup.teams.empty() ? shape : schedule::with_teams(shape, setup.teams);
+}
+
 inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches,
                                         const Pipeline& pipeline) {
-  const schedule::Schedule full =
-      lower(generate(setup.kind, shape_of(setup, batches.num_micro_batches())), pipeline.links());
+  const schedule::Schedule compute =
+      generate(setup.kind, shape_of(setup, batches.num_micro_batches()));
+  const schedule::Schedule full = lower(
+      setup.teams.empty() ? compute : schedule::with_teams(compute, setup.teams), pipeline.links());
   const int64_t credits = std::max<int64_t>(4, verify::min_credits(full));
   const auto violations = verify::verify(full, {.credits = credits});
   EXPECT_TRUE(violations.empty()) << violations.front().message;
@@ -169,10 +179,11 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
   const auto stages = setup.stage_of_layer.empty()
                           ? cut(model, static_cast<int>(setup.replicas.size()))
                           : setup.stage_of_layer;
-  Pipeline pipeline(model, stages, setup.replicas, *optimizer,
+  const schedule::ScheduleShape shape = shape_with_teams(setup, 1);
+  Pipeline pipeline(model, stages, shape.replicas, *optimizer,
                     {.seed = 3,
                      .deadline = deadline,
-                     .worker_of_replica = shape_of(setup, 1).worker_of_replica,
+                     .worker_of_replica = shape.worker_of_replica,
                      .gradient_groups = setup.groups,
                      .gradient_precision = setup.gradient_precision,
                      .precision = setup.precision,

@@ -4,6 +4,15 @@
 
 namespace penstock::runtime {
 
+namespace {
+
+bool counts_in_team(const model::Model& model, LayerId layer, size_t parameter) {
+  const model::LayerPart* const part = model.part(layer);
+  return part == nullptr || part->counts(parameter);
+}
+
+}  // namespace
+
 TiedWeights find_tied_weights(const model::Model& model, const std::vector<StageId>& stage_of_layer,
                               const std::vector<const StageModule*>& stages) {
   TiedWeights result;
@@ -32,11 +41,22 @@ TiedWeights find_tied_weights(const model::Model& model, const std::vector<Stage
       const size_t weight = module.weight_offsets()[layer] + parameter;
       if (copy > 0 || !inside) stage.counts[weight] = false;
       if (copy == 0 && !inside)
-        result.groups.push_back({group.size(), module.first_model_weight(layer) + parameter});
+        result.groups.push_back({.copies = group.size(),
+                                 .weight = module.first_model_weight(layer) + parameter,
+                                 .counts = counts_in_team(model, group[copy].layer, parameter)});
       if (inside)
         stage.inside.back().push_back(weight);
       else
         stage.across.push_back({result.groups.size() - 1, copy, weight});
+    }
+  }
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (size_t i = 0; i < stages[s]->layers().size(); ++i) {
+      const size_t first = stages[s]->weight_offsets()[i];
+      for (size_t w = first; w < stages[s]->weight_offsets()[i + 1]; ++w) {
+        if (!counts_in_team(model, stages[s]->layers()[i], w - first))
+          result.stages[s].counts[w] = false;
+      }
     }
   }
   return result;

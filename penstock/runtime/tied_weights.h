@@ -23,7 +23,8 @@ struct StageTies {
   };
   std::vector<Copy> across;
   /// Per weight: whether this stage counts it in the norm. It does not count a copy of an earlier
-  /// weight, or a weight shared with other stages, whose sum the fabric counts.
+  /// weight, a weight shared with other stages, whose sum the fabric counts, or one that every
+  /// member of a team has whole, but in the first.
   std::vector<bool> counts;
 };
 

@@ -9,6 +9,8 @@
 //   fabric->start_sum(stage, replica, bucket, std::move(partials))               // before SYNC
 //   fabric->finish_sum(stage, replica, bucket, sums, wait)                       // SYNC, or later
 //   fabric->combine(share, totals, wait)                                         // NORM
+//   fabric->start_exchange(exchange, tensors, expected)                          // inside F and B
+//   fabric->finish_exchange(exchange, member, expected[member], tensor, wait)
 //   const RunOutcome outcome = fabric->finish(wait);                             // on every rank
 //
 // Ownership: a fabric holds a reference to every tensor that it was given until nobody on the other
@@ -31,6 +33,7 @@
 #include "penstock/runtime/fabric/run_control.h"
 #include "penstock/runtime/fabric/site.h"
 #include "penstock/runtime/fabric/sums.h"
+#include "penstock/runtime/fabric/teams.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock::runtime {
@@ -78,6 +81,6 @@ struct RunSetup {
 /// One run: what its workers call. Thread-safe: the workers of the rank call it at the same time;
 /// calls for one worker come from one thread. Blocking calls return TimedOut at the deadline; then
 /// the run cannot go on. Who needs one part takes that part.
-class Fabric : public Channels, public Sums, public RunControl {};
+class Fabric : public Channels, public Sums, public Teams, public RunControl {};
 
 }  // namespace penstock::runtime

@@ -45,6 +45,14 @@ class ForwardingFabric : public Fabric {
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
     return inner_->combine(std::move(share), totals, wait);
   }
+  void start_exchange(const TeamExchange& exchange, model::Tensors parts,
+                      const std::vector<TensorLayout>& expected) override {
+    inner_->start_exchange(exchange, std::move(parts), expected);
+  }
+  WaitResult finish_exchange(const TeamExchange& exchange, int from, const TensorLayout& expected,
+                             at::Tensor& part, Wait& wait) override {
+    return inner_->finish_exchange(exchange, from, expected, part, wait);
+  }
   bool begin(WorkerId worker, MiniBatchId mini_batch) override {
     return inner_->begin(worker, mini_batch);
   }
@@ -85,6 +93,9 @@ class ForwardingWorld : public World {
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override {
     return inner_->average(replicas, own, wait);
+  }
+  model::Tensors bring(int from, int to, const model::Tensors& tensors, Wait& wait) override {
+    return inner_->bring(from, to, tensors, wait);
   }
   std::unique_ptr<World> aside(Wait& wait) override { return inner_->aside(wait); }
   bool has_links() const override { return inner_->has_links(); }

@@ -24,6 +24,8 @@ struct TieGroup {
   size_t copies = 0;
   /// The first copy, in the flat list of the model's weights: where its squares are counted.
   size_t weight = 0;
+  /// Whether they are: not where another member of a team counts the same numbers.
+  bool counts = true;
 };
 
 /// What one worker contributes.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "penstock/schedule/formats/text_format.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
 
 namespace penstock::runtime {
@@ -30,8 +31,12 @@ std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape) {
   std::vector<std::string> labels;
   for (int32_t w = 0; w < table.num_workers(); ++w) {
     std::string label;
-    for (const auto& held : table.held_by(WorkerId{w}))
-      label += fmt::format("{}{}", label.empty() ? "" : ", ", held.stage.value);
+    schedule::TeamPlace place;
+    for (const auto& held : table.held_by(WorkerId{w})) {
+      place = schedule::place_in_team(shape, held.stage);
+      label += fmt::format("{}{}", label.empty() ? "" : ", ", place.whole.value);
+    }
+    if (place.size > 1) label += fmt::format(", member {}", place.member);
     labels.push_back((table.held_by(WorkerId{w}).size() > 1 ? "stages " : "stage ") + label);
   }
   return labels;
@@ -49,6 +54,13 @@ void StatusBoard::set(WorkerId worker, State state) {
   MutexLock lock(mutex_);
   entries_[worker.index()].state = state;
   entries_[worker.index()].since = std::chrono::steady_clock::now();
+  entries_[worker.index()].exchange = -1;
+}
+
+void StatusBoard::wait_for_member(WorkerId worker, int64_t exchange, int member) {
+  MutexLock lock(mutex_);
+  entries_[worker.index()].exchange = exchange;
+  entries_[worker.index()].member = member;
 }
 
 std::string StatusBoard::report() const {
@@ -74,7 +86,12 @@ std::string StatusBoard::report(const std::vector<WorkerId>& workers) const {
         text += fmt::format("computes {} since {:.1f} s", schedule::to_text(entry.action), seconds);
         break;
       case State::Waiting:
-        text += fmt::format("waits {:.1f} s {}", seconds, describe_wait(entry.action));
+        text += fmt::format(
+            "waits {:.1f} s {}", seconds,
+            entry.exchange < 0
+                ? describe_wait(entry.action)
+                : fmt::format("for the team's exchange {} with member {} in {}", entry.exchange,
+                              entry.member, schedule::to_text(entry.action)));
         break;
       case State::Done:
         text += "is done";

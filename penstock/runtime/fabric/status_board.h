@@ -13,7 +13,7 @@
 
 namespace penstock::runtime {
 
-/// "stage 1", "stages 0, 3": what each worker holds.
+/// "stage 1", "stages 0, 3", "stage 0, member 1": what each worker holds, of the plan's stages.
 std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape);
 
 /// Thread-safe. Each worker writes its own entry only; anyone may read.
@@ -26,6 +26,8 @@ class StatusBoard {
 
   void set(WorkerId worker, State state, const schedule::Action& action);
   void set(WorkerId worker, State state);
+  /// What the worker waits for, in the action that it has set last, is another member of its team.
+  void wait_for_member(WorkerId worker, int64_t exchange, int member);
 
   /// One line per worker: "worker 1 (stage 1): waits 30.0 s for 1RECV_F12 from stage 0".
   std::string report() const;
@@ -37,6 +39,8 @@ class StatusBoard {
     State state = State::Idle;
     schedule::Action action;
     std::chrono::steady_clock::time_point since;
+    int64_t exchange = -1;  ///< of its team; -1: it does not wait for another member
+    int member = 0;
   };
   std::vector<std::string> labels_;
   mutable Mutex mutex_;

@@ -53,6 +53,11 @@ class World {
   virtual model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                                  Wait& wait) = 0;
 
+  /// Tensors in the host's memory of rank `from`, on rank `to`; nothing elsewhere. On the other
+  /// ranks `tensors` is not looked at. What it returns must not be written to. Throws TimeoutError,
+  /// TransportError.
+  virtual model::Tensors bring(int from, int to, const model::Tensors& tensors, Wait& wait) = 0;
+
   /// The same ranks for one more thread of each: the texts that it gathers are exchanged beside
   /// this world's. open() and average() are left to this one. Throws TimeoutError.
   virtual std::unique_ptr<World> aside(Wait& wait) = 0;

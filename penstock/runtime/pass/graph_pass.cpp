@@ -41,6 +41,7 @@ std::string graph_obstacle(const StageContext& context) {
   if (shape.recomputes(context.stage())) return "the stage recomputes";
   if (shape.offloads(context.stage())) return "activations move to the host";
   if (context.loss_scale != nullptr) return "the loss is scaled";
+  if (context.team != nullptr) return "a team's members meet inside of it";
   if (context.carries()) return "states are carried from window to window";
   return context.module().random_layer();
 }

@@ -46,7 +46,8 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
   record.outputs = context.module().forward(context.weights(action), replica.buffers, record.inputs,
                                             context.forward_context(action, record.carried),
                                             before_layer, sees_layer);
-  if (!context.makes_output()) return {};
+  // Nothing goes back from here: only who reports the loss needs it.
+  if (!context.reports_loss()) return {};
   return context.run.loss(record.outputs[context.module().model_outputs().front()],
                           context.targets(action.micro_batch),
                           context.run.source().size_of(action.mini_batch));

@@ -61,6 +61,12 @@ class FaultyFabric : public ForwardingFabric {
     if (!passes(table_.worker_of_replica(stage, replica))) return WaitResult::Closed;
     return inner().finish_sum(stage, replica, bucket, sum, wait);
   }
+  WaitResult finish_exchange(const TeamExchange& exchange, int from, const TensorLayout& expected,
+                             at::Tensor& part, Wait& wait) override {
+    if (!passes(table_.worker_of_replica(exchange.stage(), exchange.replica)))
+      return WaitResult::Closed;
+    return inner().finish_exchange(exchange, from, expected, part, wait);
+  }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
     if (!passes(share.worker)) return WaitResult::Closed;
     return inner().combine(std::move(share), totals, wait);

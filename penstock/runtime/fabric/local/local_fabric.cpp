@@ -23,6 +23,7 @@ std::vector<const std::atomic<bool>*> stops_of(const std::vector<const RunSetup*
 LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
     : origin_ns(steady_ns()),
       exchange(setups.front()->schedule, setups.front()->credits),
+      teams(setups.front()->schedule.shape),
       board(worker_labels(setups.front()->schedule.shape)),
       gate(stops_of(setups)),
       losses(setups.front()->endless ? 0 : setups.front()->schedule.shape.num_mini_batches(),
@@ -68,6 +69,7 @@ void LocalRun::fail(int rank, std::exception_ptr exception) noexcept {
     if (gather) gather->close();
   }
   if (norms) norms->close();
+  teams.close();
 }
 
 bool LocalRun::failed() const {

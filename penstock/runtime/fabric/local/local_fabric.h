@@ -13,6 +13,7 @@
 #include "penstock/runtime/fabric/failure.h"
 #include "penstock/runtime/fabric/local/local_gather.h"
 #include "penstock/runtime/fabric/local/local_sum.h"
+#include "penstock/runtime/fabric/local/local_team.h"
 #include "penstock/runtime/fabric/local/loss_collector.h"
 #include "penstock/runtime/fabric/local/norm_table.h"
 #include "penstock/runtime/fabric/local/stop_gate.h"
@@ -43,6 +44,7 @@ class LocalRun {
   std::vector<std::unique_ptr<LocalGather>>
       gathers;                       ///< per stage; null unless state is shared out
   std::unique_ptr<NormTable> norms;  ///< null unless the schedule has NORM
+  LocalTeams teams;
   StatusBoard board;
   StopGate gate;
   LossCollector losses;
@@ -84,6 +86,14 @@ class LocalFabric : public Fabric {
     return run_->gather(stage).finish(replica, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
+  void start_exchange(const TeamExchange& exchange, model::Tensors parts,
+                      const std::vector<TensorLayout>& expected) override {
+    run_->teams.start_exchange(exchange, std::move(parts), expected);
+  }
+  WaitResult finish_exchange(const TeamExchange& exchange, int from, const TensorLayout& expected,
+                             at::Tensor& part, Wait& wait) override {
+    return run_->teams.finish_exchange(exchange, from, expected, part, wait);
+  }
   bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->gate.enter(mini_batch); }
   void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
               const MiniBatchStats& part) override {

@@ -48,6 +48,7 @@ class LocalWorld : public World {
   }
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override;
+  model::Tensors bring(int from, int to, const model::Tensors& tensors, Wait& wait) override;
   std::unique_ptr<World> aside(Wait& wait) override;
 
  private:
@@ -98,6 +99,17 @@ model::Tensors LocalWorld::average(int replicas, const std::map<int, model::Tens
   hub_->meet("an average", wait);
   hub_->tensors[rank()].clear();
   return means;
+}
+
+model::Tensors LocalWorld::bring(int from, int to, const model::Tensors& tensors, Wait& wait) {
+  model::Tensors brought;
+  if (from == to) return site_.rank == to ? tensors : brought;
+  if (site_.rank == from) hub_->tensors[rank()][0] = tensors;
+  hub_->meet("an exchange of tensors", wait);
+  if (site_.rank == to) brought = hub_->tensors[static_cast<size_t>(from)].at(0);
+  hub_->meet("an exchange of tensors", wait);
+  if (site_.rank == from) hub_->tensors[rank()].clear();
+  return brought;
 }
 
 std::unique_ptr<World> LocalWorld::aside(Wait& wait) {

@@ -52,7 +52,7 @@ WaitResult NormTable::combine(NormShare share, NormTotals& totals, Wait& wait) {
       // below.
       if (!counts && (!sum.defined() || sum.device().is_cpu())) continue;
       const double square = sum_of_squares(sum);
-      if (counts) squares[groups_[group].weight] = square;
+      if (counts && groups_[group].counts) squares[groups_[group].weight] = square;
     }
   }
   if (const WaitResult result = barrier_.wait(wait); result != WaitResult::Ready) return result;

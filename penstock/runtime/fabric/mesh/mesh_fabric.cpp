@@ -64,8 +64,10 @@ MeshRun::~MeshRun() {
 void MeshRun::open(const RunSetup& setup, Wait& wait) {
   net::Mesh& mesh = notes_.hub().mesh();
   channels_ = std::make_unique<MeshChannels>(mesh, notes_.run(), site_, setup);
+  teams_ = std::make_unique<MeshTeams>(mesh, notes_.run(), channels_->channels(), site_,
+                                       setup.schedule.shape);
   sums_ = std::make_unique<MeshRunSums>(
-      mesh, notes_.run(), channels_->channels(), site_, setup,
+      mesh, notes_.run(), channels_->channels() + teams_->channels(), site_, setup,
       [this](std::exception_ptr failure) { fail(std::move(failure)); });
   channels_->start();
   sums_->start();
@@ -75,6 +77,7 @@ void MeshRun::open(const RunSetup& setup, Wait& wait) {
 
 void MeshRun::close() {
   if (channels_) channels_->close();
+  if (teams_) teams_->close();
   if (sums_) sums_->close();
   stop_.close();
   notes_.hub().mesh().close_run(notes_.run());

@@ -13,6 +13,7 @@
 #include "penstock/runtime/fabric/mesh/mesh_gate.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/mesh_run_sums.h"
+#include "penstock/runtime/fabric/mesh/mesh_teams.h"
 #include "penstock/runtime/fabric/mesh/rank_reports.h"
 #include "penstock/runtime/fabric/mesh/run_end.h"
 #include "penstock/runtime/fabric/mesh/run_notes.h"
@@ -58,6 +59,14 @@ class MeshRun : public Fabric, public NoteReceiver {
     return sums_->finish_gather(stage, replica, bucket, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
+  void start_exchange(const TeamExchange& exchange, model::Tensors parts,
+                      const std::vector<TensorLayout>& expected) override {
+    teams_->start_exchange(exchange, std::move(parts), expected);
+  }
+  WaitResult finish_exchange(const TeamExchange& exchange, int from, const TensorLayout& expected,
+                             at::Tensor& part, Wait& wait) override {
+    return teams_->finish_exchange(exchange, from, expected, part, wait);
+  }
   bool begin(WorkerId, MiniBatchId mini_batch) override { return stop_.begin(mini_batch); }
   void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
               const MiniBatchStats& part) override;
@@ -80,6 +89,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   RunEnd end_;
   // Made by open():
   std::unique_ptr<MeshChannels> channels_;
+  std::unique_ptr<MeshTeams> teams_;
   std::unique_ptr<MeshRunSums> sums_;
 };
 

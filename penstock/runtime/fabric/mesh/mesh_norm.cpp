@@ -99,7 +99,8 @@ void MeshNorm::add_up(const NormShare& share, double& norm, std::vector<at::Tens
     for (const auto& [copy, part] : copies[group]) {
       if (part.defined()) sum = sum.defined() ? sum + part : part;
     }
-    if (!copies[group].empty()) squares.at(ties_[group].weight) = sum_of_squares(sum);
+    if (!copies[group].empty() && ties_[group].counts)
+      squares.at(ties_[group].weight) = sum_of_squares(sum);
   }
   double total = 0;
   for (const double entry : squares) total += entry;

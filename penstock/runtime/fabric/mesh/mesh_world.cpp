@@ -8,6 +8,7 @@
 #include "penstock/runtime/fabric/mesh/mesh_fabric.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
+#include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -55,6 +56,7 @@ class MeshWorld : public World {
   }
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override;
+  model::Tensors bring(int from, int to, const model::Tensors& tensors, Wait& wait) override;
   bool has_links() const override { return hub_->link_maker() != nullptr; }
   std::unique_ptr<LinkEnd> link(const LinkPlace& place, Wait& wait) override {
     // Every rank counts every link, so that both ends give it the same name.
@@ -109,6 +111,36 @@ model::Tensors MeshWorld::average(int replicas, const std::map<int, model::Tenso
     means.push_back(sum / static_cast<double>(replicas));
   }
   return means;
+}
+
+model::Tensors MeshWorld::bring(int from, int to, const model::Tensors& tensors, Wait& wait) {
+  if (from == to) return site_.rank == to ? tensors : model::Tensors{};
+  const QuietRun run(*hub_);
+  const net::Tag tag{.run = run.number()};
+  const auto end = [&](net::Transfer& transfer, const char* what, int peer) {
+    const WaitResult result = result_of(transfer.wait(wait.deadline));
+    if (result == WaitResult::Ready) return;
+    hub_->check_ranks();
+    throw TimeoutError(fmt::format("rank {} did not {} tensors in time", peer, what));
+  };
+  model::Tensors brought;
+  if (site_.rank == from) {
+    net::WireWriter head;
+    head.put<uint64_t>(tensors.size());
+    for (const at::Tensor& tensor : tensors) put_layout(head, layout_of(tensor));
+    end(*send_raw(hub_->mesh(), to, tag, head.take(), tensors), "take", to);
+  } else if (site_.rank == to) {
+    const RawMessage message = post_raw(hub_->mesh(), from, tag);
+    end(*message.transfer, "give", from);
+    net::WireReader head(message.head());
+    const auto count = head.get<uint64_t>();
+    for (uint64_t i = 0; i < count; ++i) {
+      const RawLayout layout = get_layout(head);
+      const at::Tensor numbers = message.tensor(i, layout.type);
+      brought.push_back(layout.defined ? numbers.view(layout.sizes) : numbers);
+    }
+  }
+  return brought;
 }
 
 }  // namespace
