@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "penstock/model/device/devices.h"
-#include "penstock/model/loss.h"
 #include "penstock/model/parameter_optimizers.h"
+#include "penstock/model/team_loss.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/util/numbers/precision.h"
@@ -52,6 +52,10 @@ struct PipelineOptions {
   int64_t staleness = 0;
   /// Of the model's output; called on the threads of the workers that make it.
   model::Loss loss = model::make_loss({});
+  /// Where the model's output stays in the members' parts (shard::ShardedModel): how it is divided,
+  /// and the loss of a part. Losses that need the whole output get it.
+  std::optional<model::Division> output_parts = {};
+  model::TeamLoss team_loss = {};
   /// Of single parameters (of the whole model's, where the model has parts), instead of the one for
   /// all; must outlive the pipeline. Null: none.
   const model::ParameterOptimizers* optimizers = nullptr;

@@ -25,6 +25,22 @@ bool StageContext::reports_loss() const {
   return makes_output() && (team == nullptr || team->member() == 0);
 }
 
+model::Loss StageContext::loss() const {
+  const std::optional<model::Division>& parts = run.pipeline.output_parts;
+  if (!parts || team == nullptr) return run.loss;
+  const bool is_own = !run.training && run.options().loss;  // of an evaluation
+  if (!is_own && run.pipeline.team_loss) {
+    return [this](const at::Tensor& part, const at::Tensor& targets,
+                  const model::MiniBatchSize& mini_batch) {
+      return run.pipeline.team_loss(part, targets, mini_batch, *team, *run.pipeline.output_parts);
+    };
+  }
+  return [this](const at::Tensor& part, const at::Tensor& targets,
+                const model::MiniBatchSize& mini_batch) {
+    return run.loss(model::gather(part, *team, *run.pipeline.output_parts), targets, mini_batch);
+  };
+}
+
 double StageContext::loss_scale_of(MicroBatchId micro_batch) const {
   return loss_scale == nullptr ? 1 : loss_scale->at(run.loss_versions[micro_batch.index()]);
 }

@@ -41,6 +41,9 @@ struct StageContext {
   /// Of the members of a team, which all make the same output, the first one alone does.
   bool reports_loss() const;
 
+  /// Of the stage's output, which may be the member's part of it.
+  model::Loss loss() const;
+
   /// What F or R reads.
   const model::Tensors& weights(const schedule::Action& action) const;
   /// `carried`: of the stage's layers, which F replaces; empty: nothing is carried.

@@ -224,7 +224,7 @@ class Inference {
       const bool gathers = types.outputs[0].is_part() &&
                            std::any_of(graph.outputs().begin(), graph.outputs().end(),
                                        [&](const ValueRef& output) { return output.layer == id; });
-      if (sums || gathers) add(shapes.outputs[0]);
+      if (sums || (gathers && !options_.keeps_output_parts)) add(shapes.outputs[0]);
     }
     for (const auto& [region, numbers] : exchanged) {
       if (numbers > weights[region])

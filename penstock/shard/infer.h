@@ -18,6 +18,8 @@ struct ShardOptions {
   /// A weight is spread only where it has at least as many numbers, with the others of its region,
   /// as members exchange for one sample because of it.
   bool only_worthwhile = true;
+  /// The model's output may stay in parts along its last dimension, for a loss that takes them.
+  bool keeps_output_parts = false;
 };
 
 struct Placement {

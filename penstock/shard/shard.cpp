@@ -25,7 +25,7 @@ class Expansion {
  public:
   Expansion(const std::shared_ptr<const model::Model>& model, const std::vector<StageId>& stages,
             const std::vector<int>& teams, const ShardOptions& options)
-      : whole_(model), stages_(stages), teams_(teams) {
+      : whole_(model), stages_(stages), teams_(teams), options_(options) {
     int32_t first = 0;
     for (const int size : teams) {
       first_stage_.push_back(first);
@@ -55,6 +55,7 @@ class Expansion {
     return {.model = std::move(all),
             .stage_of_layer = std::move(stage_of_layer_),
             .shares = shares(),
+            .output_parts = std::move(output_parts_),
             .regions = placement_.regions,
             .types = std::move(types_)};
   }
@@ -260,7 +261,13 @@ class Expansion {
     return last;
   }
 
-  /// Every output of the model, whole.
+  bool stays_in_parts(const ValueRef& value, const Type& type) const {
+    return options_.keeps_output_parts && whole_->graph().outputs().size() == 1 &&
+           type.blocks.size() == 1 &&
+           type.dimension == whole_->output_shapes(value.layer)[0].size();
+  }
+
+  /// Every output of the model: whole, or what the loss takes.
   ValueRef output_of(const ValueRef& value, int member) {
     if (value.is_model_input()) return value;
     const Held wanted{value, stages_[value.layer.index()], member % team_of(value.layer),
@@ -269,9 +276,13 @@ class Expansion {
     const Type& type = placement_.values.at(value);
     if (!type.is_part()) return own;
     const Member part{placement_.regions, team_of(value.layer), wanted.member};
-    return {add_between(name_of(value) + ".gather",
-                        make_gather({static_cast<int64_t>(type.dimension), part.lengths(type)}),
-                        {own}, wanted, {.inputs = {type}, .outputs = {Type::equal()}}),
+    model::Division division{static_cast<int64_t>(type.dimension), part.lengths(type)};
+    if (stays_in_parts(value, type)) {
+      output_parts_ = std::move(division);
+      return own;
+    }
+    return {add_between(name_of(value) + ".gather", make_gather(std::move(division)), {own}, wanted,
+                        {.inputs = {type}, .outputs = {Type::equal()}}),
             0};
   }
 
@@ -311,6 +322,8 @@ class Expansion {
   const std::shared_ptr<const model::Model>& whole_;
   const std::vector<StageId>& stages_;
   const std::vector<int>& teams_;
+  const ShardOptions& options_;
+  std::optional<model::Division> output_parts_;
   std::vector<int32_t> first_stage_;
   std::vector<int> team_of_layer_;
   Placement placement_;

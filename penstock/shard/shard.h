@@ -7,10 +7,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
+#include "penstock/model/team_functions.h"
 #include "penstock/shard/infer.h"
 #include "penstock/shard/shardable.h"
 #include "penstock/util/ids.h"
@@ -30,6 +32,8 @@ struct ShardedModel {
   /// (schedule::with_teams()).
   std::vector<StageId> stage_of_layer;
   std::vector<Shares> shares;  ///< per stage of the whole model
+  /// The output is the member's part; nothing: it is whole.
+  std::optional<model::Division> output_parts = {};
   Regions regions;
   std::vector<LayerTypes> types;  ///< per layer of the model: what check_types() proves
 };

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "penstock/model/loss.h"
+#include "penstock/model/team_loss.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/schedule/plan_shape.h"
@@ -49,6 +49,8 @@ runtime::PipelineOptions pipeline_options(const PlannedModel& model, const Train
           .shard_optimizer = model.per_stage(plan::sharded_stages(options.plan)),
           .staleness = options.staleness,
           .loss = model::make_loss(model::loss_for(model.whole(), options.loss)),
+          .output_parts = model.output_parts(),
+          .team_loss = model::make_team_loss(model::loss_for(model.whole(), options.loss)),
           .optimizers = &optimizers,
           .world = options.world,
           .device_of_worker = {options.device_of_worker.begin(), options.device_of_worker.end()},

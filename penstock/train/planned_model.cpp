@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "penstock/model/team_loss.h"
 #include "penstock/schedule/teams.h"
 #include "penstock/shard/check_types.h"
 #include "penstock/util/error.h"
@@ -13,8 +14,10 @@ namespace penstock::train {
 namespace {
 
 shard::ShardedModel proven(const model::Model& whole, const std::vector<StageId>& stages,
-                           const std::vector<int>& teams) {
-  shard::ShardedModel sharded = shard::shard(std::make_shared<model::Model>(whole), stages, teams);
+                           const std::vector<int>& teams, const model::LossSpec& loss) {
+  const bool takes_parts = model::make_team_loss(model::loss_for(whole, loss)) != nullptr;
+  shard::ShardedModel sharded = shard::shard(std::make_shared<model::Model>(whole), stages, teams,
+                                             {.keeps_output_parts = takes_parts});
   const std::vector<std::string> errors = shard::check_types(sharded);
   if (errors.empty()) return sharded;
   throw InternalError(fmt::format(
@@ -24,13 +27,14 @@ shard::ShardedModel proven(const model::Model& whole, const std::vector<StageId>
 
 }  // namespace
 
-PlannedModel::PlannedModel(const model::Model& whole, const plan::Plan& plan)
+PlannedModel::PlannedModel(const model::Model& whole, const plan::Plan& plan,
+                           const model::LossSpec& loss)
     : whole_(whole),
       stages_(plan::stage_of_layer(plan, whole.graph())),
       shape_(schedule::with_teams(
           {.replicas = plan.replicas(), .worker_of_replica = plan.worker_of_replica},
           plan.teams())) {
-  if (!shape_.teams.empty()) sharded_ = proven(whole, stages_, shape_.teams);
+  if (!shape_.teams.empty()) sharded_ = proven(whole, stages_, shape_.teams, loss);
 }
 
 const std::vector<StageId>& PlannedModel::stage_of_layer() const {
@@ -45,6 +49,10 @@ std::vector<bool> PlannedModel::per_layer(const std::vector<bool>& of_whole) con
     all.push_back(layer && of_whole.at(layer->index()));
   }
   return all;
+}
+
+std::optional<model::Division> PlannedModel::output_parts() const {
+  return sharded_ ? sharded_->output_parts : std::nullopt;
 }
 
 std::vector<shard::Shares> PlannedModel::shares() const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "penstock/model/loss_spec.h"
 #include "penstock/model/model.h"
 #include "penstock/plan/plan.h"
 #include "penstock/schedule/schedule.h"
@@ -16,7 +17,8 @@ class PlannedModel {
  public:
   /// Keeps a reference to the model. Throws ConfigError for a plan that does not fit the model, and
   /// as shard::shard(); InternalError where the types of a spread model do not prove it equal.
-  PlannedModel(const model::Model& whole, const plan::Plan& plan);
+  /// `loss`: that of a training; of cross-entropy a spread vocabulary stays so.
+  PlannedModel(const model::Model& whole, const plan::Plan& plan, const model::LossSpec& loss);
 
   const model::Model& model() const { return sharded_ ? sharded_->model : whole_; }
   const model::Model& whole() const { return whole_; }
@@ -38,6 +40,8 @@ class PlannedModel {
   }
   /// One entry per layer of the whole model, or none, as one per layer of model().
   std::vector<bool> per_layer(const std::vector<bool>& of_whole) const;
+  /// ShardedModel::output_parts
+  std::optional<model::Division> output_parts() const;
   /// What of each of the plan's stages is spread; empty: no stage has a team.
   std::vector<shard::Shares> shares() const;
 

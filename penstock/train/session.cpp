@@ -73,9 +73,8 @@ Session::Session(const model::Model& model, const TrainOptions& options)
       options_(checked(options)),
       sample_(samples_for(model, options.loss)),
       counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
-      planned_(model, options.plan),
-      optimizers_(planned_.model(),
-                  compensated_optimizer(optimizer_of(options), options.plan.compensation)),
+      planned_(model, options.plan, options.loss),
+      optimizers_(model, compensated_optimizer(optimizer_of(options), options.plan.compensation)),
       pipeline_(planned_.model(), planned_.stage_of_layer(), planned_.replicas(),
                 optimizers_.general(), pipeline_options(planned_, options, optimizers_)) {
   if (!plateau_of(options_.learning_rate.schedule, Metric::Loss)) return;

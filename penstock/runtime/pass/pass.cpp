@@ -48,9 +48,9 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
                                             before_layer, sees_layer);
   // Nothing goes back from here: only who reports the loss needs it.
   if (!context.reports_loss()) return {};
-  return context.run.loss(record.outputs[context.module().model_outputs().front()],
-                          context.targets(action.micro_batch),
-                          context.run.source().size_of(action.mini_batch));
+  return context.loss()(record.outputs[context.module().model_outputs().front()],
+                        context.targets(action.micro_batch),
+                        context.run.source().size_of(action.mini_batch));
 }
 
 model::LossResult EvaluationPass::forward(const schedule::Action& action, InFlight& record) {

@@ -39,7 +39,7 @@ model::LossResult TapePass::record_tape(const Action& action, InFlight& record,
   record.inputs.clear();
   if (!context_.makes_output() || !with_loss) return {};
   const Run& run = context_.run;
-  return tape.loss(run.loss, record.outputs, context_.targets(action.micro_batch),
+  return tape.loss(context_.loss(), record.outputs, context_.targets(action.micro_batch),
                    run.source().size_of(action.mini_batch),
                    context_.loss_scale_of(action.micro_batch));
 }
