@@ -1,10 +1,12 @@
 #include "penstock/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cfloat>
 #include <climits>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
@@ -82,6 +84,10 @@ void validate(const Stage& stage, size_t position) {
   const std::string where = fmt::format("stage {}", position);
   if (stage.layers.empty()) throw ConfigError(where + " has no layer, expected at least one");
   refuse_below_one(where, "replicas", stage.replicas);
+  refuse_below_one(where, "tensor", stage.tensor);
+  refuse_negative(where, "team_bytes", stage.team_bytes);
+  if (stage.team_bytes > 0 && stage.tensor == 1)
+    throw ConfigError(where + " has team_bytes, which only stages with teams have (tensor)");
   refuse_negative(where, "forward_ns", stage.forward_ns);
   refuse_negative(where, "backward_ns", stage.backward_ns);
   refuse_negative(where, "accumulate_ns", stage.accumulate_ns);
@@ -141,7 +147,9 @@ void validate_places(const Plan& plan) {
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
     if (stage.first_worker >= 0)
-      places.push_back({stage.first_worker, int64_t{stage.first_worker} + stage.replicas, s});
+      places.push_back(
+          {stage.first_worker,
+           saturating_add(stage.first_worker, saturating_mul(stage.replicas, stage.tensor)), s});
   }
   if (places.empty()) return;
   if (places.size() != plan.stages.size()) {
@@ -154,14 +162,18 @@ void validate_places(const Plan& plan) {
   });
   const int workers = plan.cluster.num_workers();
   if (places.back().end > workers) {
-    throw ConfigError(fmt::format(
-        "stage {}: first_worker {} with its replicas reaches worker {}, the cluster has {} workers",
-        places.back().stage, places.back().begin, places.back().end - 1, workers));
+    throw ConfigError(
+        fmt::format("stage {}: first_worker {} with its replicas{} reaches worker {}, the cluster "
+                    "has {} workers",
+                    places.back().stage, places.back().begin,
+                    plan.stages[places.back().stage].tensor > 1 ? " and their teams" : "",
+                    places.back().end - 1, workers));
   }
   for (size_t i = 1; i < places.size(); ++i) {
     if (places[i].begin >= places[i - 1].end) continue;
     throw ConfigError(
-        fmt::format("stages {} and {} are both placed on worker {} (first_worker and replicas)",
+        fmt::format("stages {} and {} are both placed on worker {} (first_worker, replicas and "
+                    "tensor)",
                     places[i - 1].stage, places[i].stage, places[i].begin));
   }
 }
@@ -201,14 +213,25 @@ void validate_workers(const Plan& plan) {
       if (last == static_cast<int64_t>(s))
         throw ConfigError(
             fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
+      if (last >= 0 && plan.stages[static_cast<size_t>(last)].tensor != plan.stages[s].tensor) {
+        throw ConfigError(fmt::format(
+            "hosts puts stages {} and {} on worker {}, whose teams have {} and {} members: "
+            "expected as many",
+            last, s, worker, plan.stages[static_cast<size_t>(last)].tensor, plan.stages[s].tensor));
+      }
       last = static_cast<int64_t>(s);
     }
   }
-  const auto used = last_stage.begin() + plan.num_workers();
+  const int named =
+      *std::max_element(plan.worker_of_replica.begin(), plan.worker_of_replica.end()) + 1;
+  const auto used = last_stage.begin() + named;
   if (const auto gap = std::find(last_stage.begin(), used, -1); gap != used) {
-    throw ConfigError(fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(),
-                                  plan.num_workers()));
+    throw ConfigError(
+        fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(), named));
   }
+  if (plan.num_workers() <= workers) return;
+  throw ConfigError(
+      fmt::format("the teams need {} workers, the cluster has {}", plan.num_workers(), workers));
 }
 
 }  // namespace
@@ -218,22 +241,53 @@ int64_t Stage::work_ns() const {
   return recompute ? saturating_add(computed_ns, forward_ns) : computed_ns;
 }
 
+namespace {
+
+/// By worker, where workers hold several stages: how many members its team has.
+std::vector<int> teams_of_workers(const Plan& plan) {
+  std::vector<int> sizes;
+  size_t next = 0;
+  for (const Stage& stage : plan.stages) {
+    for (int k = 0; k < stage.replicas && next < plan.worker_of_replica.size(); ++k, ++next) {
+      const int worker = plan.worker_of_replica[next];
+      if (worker < 0 || static_cast<size_t>(worker) >= plan.worker_of_replica.size()) continue;
+      sizes.resize(std::max(sizes.size(), static_cast<size_t>(worker) + 1), 1);
+      sizes[static_cast<size_t>(worker)] = stage.tensor;
+    }
+  }
+  return sizes;
+}
+
+std::string team_suffix(const std::vector<int>& teams) {
+  if (teams.empty()) return "";
+  const bool alike =
+      std::adjacent_find(teams.begin(), teams.end(), std::not_equal_to<>()) == teams.end();
+  return alike ? fmt::format(", teams of {}", teams.front())
+               : fmt::format(", teams of {}", fmt::join(teams, " and "));
+}
+
+}  // namespace
+
 std::string Plan::config() const {
   std::string text;
   if (shares_workers()) {
-    const auto workers = static_cast<size_t>(std::max(num_workers(), 1));
+    const int last = *std::max_element(worker_of_replica.begin(), worker_of_replica.end());
+    const auto workers = static_cast<size_t>(std::clamp(last, 0, INT_MAX - 1) + 1);
     const size_t chunks = worker_of_replica.size() / workers;
     // Where two directions of a pipeline pass the same workers, all stages are within one copy.
     const auto directions = static_cast<size_t>(traits(strategy).replicas_per_copy());
     const size_t per_copy = chunks == 0 ? 0 : stages.size() * directions / chunks;
     if (per_copy == 0 || worker_of_replica.size() % workers != 0 || workers % per_copy != 0) {
-      return fmt::format("{} workers, {} stages", workers, stages.size());
+      return fmt::format("{} workers, {} stages{}", workers, stages.size(), team_suffix(teams()));
     }
     text = fmt::format("{}x{} chunks", per_copy, chunks);
-    return workers == per_copy ? text : fmt::format("{}x({})", workers / per_copy, text);
+    if (workers != per_copy) text = fmt::format("{}x({})", workers / per_copy, text);
+    return text + team_suffix(teams());
   }
-  for (const Stage& stage : stages)
+  for (const Stage& stage : stages) {
     text += fmt::format("{}{}", text.empty() ? "" : "-", stage.replicas);
+    if (stage.tensor != 1) text += fmt::format("t{}", stage.tensor);
+  }
   return text;
 }
 
@@ -245,11 +299,14 @@ std::string Plan::weights_text() const {
 }
 
 int Plan::num_workers() const {
-  if (shares_workers())
-    return static_cast<int>(std::clamp<int64_t>(
-        int64_t{*std::max_element(worker_of_replica.begin(), worker_of_replica.end())} + 1, 0,
-        INT_MAX));
   int64_t workers = 0;
+  if (shares_workers()) {
+    const int64_t named =
+        int64_t{*std::max_element(worker_of_replica.begin(), worker_of_replica.end())} + 1;
+    if (teams().empty()) return static_cast<int>(std::clamp<int64_t>(named, 0, INT_MAX));
+    for (const int size : teams_of_workers(*this)) workers = saturating_add(workers, size);
+    return static_cast<int>(std::clamp<int64_t>(workers, 0, INT_MAX));
+  }
   for (const Stage& stage : stages)
     workers = saturating_add(workers, saturating_mul(stage.replicas, stage.tensor));
   return static_cast<int>(std::clamp<int64_t>(workers, INT_MIN, INT_MAX));

@@ -31,6 +31,8 @@ struct Stage {
   /// parallelism). Times and sizes are of one member; those of a team's collectives are in
   /// forward_ns and backward_ns.
   int tensor = 1;
+  /// What one member sends to its team for one micro-batch, in both passes.
+  int64_t team_bytes = 0;
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;
   /// The part of backward_ns that makes the weights' gradients (action W); 0 when not known.
@@ -153,7 +155,8 @@ struct Plan {
   int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
   int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
   /// The worker of the cluster that holds each replica, stage by stage, where workers hold several
-  /// stages (interleaved, zb-v, ...); otherwise empty.
+  /// stages (interleaved, zb-v, ...); otherwise empty. With teams: the number of the team, which
+  /// holds several stages then; its members are the workers behind those of the teams before it.
   std::vector<int> worker_of_replica;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
@@ -167,9 +170,10 @@ struct Plan {
   Prediction prediction = {};
   Explanation explanation = {};
 
-  /// Replica counts joined by '-': "15-1". Where workers hold several stages: "8x2 chunks" for
-  /// eight workers with two stages each, "2x(4x2 chunks)" for two copies of such a pipeline on four
-  /// workers each.
+  /// Replica counts joined by '-': "15-1". With teams: "2t4-1" for two replicas, each a team of
+  /// four, and then one worker. Where workers hold several stages: "8x2 chunks" for eight workers
+  /// with two stages each, "2x(4x2 chunks)" for two copies of such a pipeline on four workers each,
+  /// "8x2 chunks, teams of 4" for eight teams.
   std::string config() const;
   /// The weight policy and, where there is one, its compensation: "stash, compensated by predict".
   std::string weights_text() const;
@@ -190,16 +194,17 @@ std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& g
 /// By stage, whether its replicas share out the optimiser's state; empty where none do.
 std::vector<bool> sharded_stages(const Plan& plan);
 
-/// By stage, the workers of the cluster that hold its replicas; only for plans whose workers hold
-/// several stages, otherwise empty. A worker_of_replica that is too short gives the workers it has.
+/// By stage, the workers of the cluster (with teams: the numbers of the teams) that hold its
+/// replicas; only for plans whose workers hold several stages, otherwise empty. A worker_of_replica
+/// that is too short gives the workers it has.
 std::vector<std::vector<int>> workers_by_stage(const Plan& plan);
 
-/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative,
+/// Throws ConfigError: no stage, an empty stage, replicas or tensor < 1, sizes or times negative,
 /// backward_weight_ns above backward_ns, shares or rates that are not finite, links out of range or
 /// backwards, only some stages placed, places that overlap or lie outside the cluster, a
 /// worker_of_replica without one entry per replica, that leaves out a worker, has two replicas of a
-/// stage on one, or has another weight policy than flush, an unknown gradient synchronisation, a
-/// compensation that does not work with the weight policy.
+/// stage on one, stages with other teams on one, or has another weight policy than flush, an
+/// unknown gradient synchronisation, a compensation that does not work with the weight policy.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.

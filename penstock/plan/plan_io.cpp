@@ -58,6 +58,10 @@ Json write_stage(const Stage& stage) {
     json["move_ns"] = stage.move_ns;
   }
   if (stage.keep > 0) json["keep"] = stage.keep;
+  if (stage.tensor > 1) {
+    json["tensor"] = stage.tensor;
+    json["team_bytes"] = stage.team_bytes;
+  }
   if (stage.short_weight_bytes > 0) json["short_weight_bytes"] = stage.short_weight_bytes;
   if (stage.constant_bytes > 0) json["constant_bytes"] = stage.constant_bytes;
   if (stage.working_bytes > 0) json["working_bytes"] = stage.working_bytes;
@@ -186,6 +190,8 @@ Stage read_stage(const JsonReader& reader, int64_t keep) {
   stage.offload = boolean_or(reader, "offload", false);
   stage.move_ns = reader.integer_or("move_ns", 0, 0);
   stage.keep = reader.integer_or("keep", keep, 0);
+  stage.tensor = static_cast<int>(reader.integer_or("tensor", 1, 1, INT_MAX));
+  stage.team_bytes = reader.integer_or("team_bytes", 0, 0);
   return stage;
 }
 

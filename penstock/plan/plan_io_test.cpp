@@ -36,8 +36,27 @@ Plan sample_plan() {
   plan.sync = plan::GradientSync::Summation;
   plan.gradient_precision = FloatType::BFloat16;
   plan.optimizer_state_per_weight = 2.0;
-  plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 4, 1, 2, 100, 200, 300, 1, true},
-                 {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
+  plan.stages = {{.layers = {"node2", "node3"},
+                  .replicas = 7,
+                  .forward_ns = 10,
+                  .backward_ns = 20,
+                  .backward_weight_ns = 9,
+                  .accumulate_ns = 4,
+                  .step_ns = 1,
+                  .sync_ns = 2,
+                  .weight_bytes = 100,
+                  .stash_bytes = 200,
+                  .memory_bytes = 300,
+                  .first_worker = 1,
+                  .recompute = true},
+                 {.layers = {"node4"},
+                  .replicas = 1,
+                  .forward_ns = 5,
+                  .backward_ns = 6,
+                  .weight_bytes = 50,
+                  .stash_bytes = 60,
+                  .memory_bytes = 70,
+                  .first_worker = 0}};
   plan.stages[0].shard_optimizer = true;
   plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64, 48}};
@@ -316,6 +335,57 @@ TEST(ParsePlan, RefusesHostsThatCannotRun) {
   EXPECT_THROW(validate(placed), ConfigError);
 }
 
+/// The sample with a team of two for its last stage, and one replica less of the first.
+Plan plan_with_team() {
+  Plan plan = sample_plan();
+  plan.stages[0].replicas = 6;
+  plan.stages[0].first_worker = 2;
+  plan.stages[1].tensor = 2;
+  plan.stages[1].team_bytes = 77;
+  return plan;
+}
+
+TEST(PlanIo, TeamsAreReadBack) {
+  const Plan plan = plan_with_team();
+  EXPECT_EQ(plan.config(), "6-1t2");
+  EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
+  EXPECT_EQ(to_json(sample_plan()).find("tensor"), std::string::npos);
+  Plan shared = chunked_plan();
+  for (Stage& stage : shared.stages) stage.tensor = 4;
+  EXPECT_EQ(parse_plan(to_json(shared), "p.json"), shared);
+}
+
+TEST(ParsePlan, RefusesTeamsThatCannotRun) {
+  const auto refused = [](auto change) {
+    Plan plan = plan_with_team();
+    change(plan);
+    return tests::message_of<ConfigError>([&] { validate(plan); });
+  };
+  EXPECT_EQ(refused([](Plan&) {}), "(nothing was thrown)");
+  EXPECT_THAT(refused([](Plan& plan) { plan.stages[1].tensor = 0; }),
+              HasSubstr("stage 1: expected tensor of at least 1, found 0"));
+  EXPECT_THAT(refused([](Plan& plan) { plan.stages[1].tensor = 1; }),
+              HasSubstr("stage 1 has team_bytes"));
+  EXPECT_THAT(refused([](Plan& plan) { plan.stages[1].tensor = 3; }),
+              HasSubstr("stages 1 and 0 are both placed on worker 2 (first_worker, replicas and "
+                        "tensor)"));
+  EXPECT_THAT(refused([](Plan& plan) { plan.stages[0].tensor = 2; }),
+              HasSubstr("stage 0: first_worker 2 with its replicas and their teams reaches worker "
+                        "13, the cluster has 8 workers"));
+  const auto shared_refused = [](int at_stage_0, int of_others) {
+    Plan plan = chunked_plan();
+    for (Stage& stage : plan.stages) stage.tensor = of_others;
+    plan.stages[0].tensor = at_stage_0;
+    return tests::message_of<ConfigError>([&] { validate(plan); });
+  };
+  EXPECT_THAT(shared_refused(2, 4), HasSubstr("hosts puts stages 0 and 3 on worker 0, whose teams "
+                                              "have 2 and 4 members: expected as many"));
+  EXPECT_THAT(shared_refused(5, 5), HasSubstr("the teams need 10 workers, the cluster has 8"));
+  std::string text = to_json(plan_with_team());
+  text.replace(text.find("\"tensor\": 2"), 11, "\"tensor\": 0");
+  EXPECT_THAT(refusal(text), HasSubstr("stages[1].tensor: expected"));
+}
+
 TEST(ParsePlan, NamesTheNewKeysItRefuses) {
   EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -2")),
               HasSubstr("stages[0].first_worker: expected"));
@@ -429,24 +499,25 @@ Plan random_plan(Rng& rng) {
   int next_worker = static_cast<int>(rng.below(1000));
   plan.stages.clear();
   for (uint64_t count = 1 + rng.below(5); plan.stages.size() < count;) {
-    plan.stages.push_back({{"l" + std::to_string(plan.stages.size())},
-                           static_cast<int>(1 + rng.below(1000)),
-                           amount(),
-                           amount(),
-                           0,
-                           amount(),
-                           amount(),
-                           amount(),
-                           amount(),
-                           amount(),
-                           amount(),
-                           -1,
-                           rng.below(2) == 0});
+    plan.stages.push_back({.layers = {"l" + std::to_string(plan.stages.size())},
+                           .replicas = static_cast<int>(1 + rng.below(1000)),
+                           .tensor = static_cast<int>(1 + rng.below(3)),
+                           .forward_ns = amount(),
+                           .backward_ns = amount(),
+                           .accumulate_ns = amount(),
+                           .step_ns = amount(),
+                           .sync_ns = amount(),
+                           .weight_bytes = amount(),
+                           .stash_bytes = amount(),
+                           .memory_bytes = amount(),
+                           .recompute = rng.below(2) == 0});
+    if (plan.stages.back().tensor > 1) plan.stages.back().team_bytes = amount();
     plan.stages.back().backward_weight_ns = static_cast<int64_t>(
         rng.uniform() * 0.5 * static_cast<double>(plan.stages.back().backward_ns));
     if (!placed) continue;
     plan.stages.back().first_worker = next_worker;
-    next_worker += plan.stages.back().replicas + static_cast<int>(rng.below(100));
+    next_worker +=
+        plan.stages.back().replicas * plan.stages.back().tensor + static_cast<int>(rng.below(100));
   }
   plan.links.clear();
   for (uint64_t stage = 1; stage < plan.stages.size(); ++stage) {

@@ -21,8 +21,24 @@ using ::testing::HasSubstr;
 Plan two_stages() {
   Plan plan;
   plan.cluster = cluster::local_cluster(8, 1'000);
-  plan.stages = {{{"a", "b"}, 7, 10, 20, 8, 4, 1, 2, 100, 200, 300},
-                 {{"c"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70}};
+  plan.stages = {{.layers = {"a", "b"},
+                  .replicas = 7,
+                  .forward_ns = 10,
+                  .backward_ns = 20,
+                  .backward_weight_ns = 8,
+                  .accumulate_ns = 4,
+                  .step_ns = 1,
+                  .sync_ns = 2,
+                  .weight_bytes = 100,
+                  .stash_bytes = 200,
+                  .memory_bytes = 300},
+                 {.layers = {"c"},
+                  .replicas = 1,
+                  .forward_ns = 5,
+                  .backward_ns = 6,
+                  .weight_bytes = 50,
+                  .stash_bytes = 60,
+                  .memory_bytes = 70}};
   plan.links = {{StageId{0}, StageId{1}, 64}};
   return plan;
 }
@@ -71,6 +87,23 @@ TEST(Plan, WorkersThatHoldSeveralStagesAreCountedOnce) {
   EXPECT_EQ(plan.config(), "4x2 chunks");
   EXPECT_EQ(workers_by_stage(plan)[1], (std::vector<int>{1, 2}));
   EXPECT_TRUE(workers_by_stage(two_stages()).empty());
+}
+
+TEST(Plan, TeamsTakeAWorkerPerMember) {
+  Plan plan = two_stages();
+  EXPECT_TRUE(plan.teams().empty());
+  plan.stages[0].tensor = 4;
+  EXPECT_EQ(plan.config(), "7t4-1");
+  EXPECT_EQ(plan.num_workers(), 29);
+  EXPECT_THAT(plan.teams(), ElementsAre(4, 1));
+  plan.stages.assign(4, plan.stages[1]);
+  plan.worker_of_replica = {0, 1, 1, 0};
+  for (const size_t s : {0, 3}) plan.stages[s].tensor = 2;
+  EXPECT_EQ(plan.config(), "2x2 chunks, teams of 2 and 1 and 1 and 2");
+  EXPECT_EQ(plan.num_workers(), 3);
+  for (Stage& stage : plan.stages) stage.tensor = 2;
+  EXPECT_EQ(plan.config(), "2x2 chunks, teams of 2");
+  EXPECT_EQ(plan.num_workers(), 4);
 }
 
 TEST(Plan, RecomputationRunsTheForwardPassOnceMore) {

@@ -51,6 +51,9 @@ struct PlanOptions {
   /// Whether replicas share out the optimiser's state. Auto: only where the memory limit requires
   /// it. Not under `asynchronous`, whose replicas step by themselves.
   Choice shard_optimizer = Choice::Never;
+  /// Members of the team of each replica (tensor parallelism), on workers side by side. Nothing:
+  /// chosen per stage, for the models whose profile says what teams can share out.
+  std::optional<int> tensor = 1;
   /// One worker per stage, as many stages as workers (or layers, if fewer).
   bool straight = false;
   std::optional<int64_t> micro_batches = {};  ///< per mini-batch; nothing: chosen

@@ -45,6 +45,12 @@ void check_plan(const plan::Plan& plan) {
         "has no replicas of single stages; this plan has {}; a straight pipeline has none",
         plan.config()));
   }
+  if (!plan.teams().empty()) {
+    refuse(
+        fmt::format("knows whole stages only; this plan, {}, spreads some over teams: expected "
+                    "a plan without (tensor 1)",
+                    plan.config()));
+  }
   if (plan.weights != plan::WeightPolicy::Flush) {
     refuse(fmt::format(
         "has synchronous schedules only; this plan's strategy is {}, with the weight policy {} "

@@ -66,6 +66,28 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   }
 }
 
+void validate_team(const TensorShare& team, const graph::LayerNode& layer) {
+  const auto refuse = [&](std::string_view what, const std::string& expected, auto found) {
+    throw ConfigError(fmt::format("layer '{}': expected {} of a team {}, found {}", layer.name,
+                                  what, expected, found));
+  };
+  for (const auto& [name, share] :
+       {std::pair{"spread", team.spread}, {"spread_stash", team.spread_stash}}) {
+    if (!(share >= 0 && share <= 1)) refuse(name, "from 0 to 1", share);
+  }
+  for (const auto& [name, number] : {std::pair{"units", team.units},
+                                     {"sums", team.sums},
+                                     {"sum_bytes", team.sum_bytes},
+                                     {"back_sums", team.back_sums},
+                                     {"back_sum_bytes", team.back_sum_bytes}}) {
+    if (number < 0) refuse(name, "of at least 0", number);
+  }
+  if (team.sums == 0 && team.sum_bytes > 0)
+    refuse("sum_bytes", "of 0 without sums", team.sum_bytes);
+  if (team.back_sums == 0 && team.back_sum_bytes > 0)
+    refuse("back_sum_bytes", "of 0 without back_sums", team.back_sum_bytes);
+}
+
 void validate_ties(const LayerCost& cost, const graph::LayerNode& layer) {
   if (cost.tied_bytes.size() != layer.ties.size()) {
     throw ConfigError(
@@ -127,6 +149,7 @@ void validate(const Profile& profile) {
   for (size_t i = 0; i < layers.size(); ++i) {
     validate(profile.costs[i], layers[i]);
     validate_ties(profile.costs[i], layers[i]);
+    validate_team(profile.costs[i].team, layers[i]);
   }
   const auto refuse_negative = [&](std::string_view key, int64_t value) {
     if (value < 0)

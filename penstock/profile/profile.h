@@ -19,6 +19,24 @@
 
 namespace penstock::profile {
 
+/// What of a layer a team of workers can share out (tensor parallelism); the rest every member of
+/// the team has and does whole.
+struct TensorShare {
+  double spread = 0;        ///< part of the layer's work and trained weights that is divided
+  double spread_stash = 0;  ///< part of stash_bytes that is divided
+  /// What it is divided into, such as heads: of a team of t, the member with most has ceil(units /
+  /// t) of them. 0: any number of parts.
+  int64_t units = 0;
+  /// How many tensors the team sums in the forward pass of one micro-batch, and in the backward
+  /// pass, and what each member holds of them: whole ones, which are added.
+  int64_t sums = 0;
+  int64_t sum_bytes = 0;
+  int64_t back_sums = 0;
+  int64_t back_sum_bytes = 0;
+
+  bool operator==(const TensorShare&) const = default;
+};
+
 /// Costs of one layer for one micro-batch of `Profile::batch_size` samples.
 struct LayerCost {
   int64_t forward_ns = 0;   ///< mean of the samples
@@ -60,6 +78,7 @@ struct LayerCost {
   LayerSaves saves = {};
   /// Outputs that do not lie in memory one number after the other, such as transposed ones.
   std::vector<int> strided_outputs = {};
+  TensorShare team = {};  ///< nothing is spread where it is not known
 
   bool operator==(const LayerCost&) const = default;
 };
@@ -114,7 +133,8 @@ int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& laye
 int64_t samples_per_micro_batch(const Profile& profile);
 
 /// Throws ConfigError when costs and graph disagree, a time or size is negative, backward_weight_ns
-/// exceeds backward_ns, tied weights exceed the layer's, or there is no layer.
+/// exceeds backward_ns, tied weights exceed the layer's, TensorShare has no shares or bytes without
+/// sums, or there is no layer.
 void validate(const Profile& profile);
 
 /// Throws like validate(), so that every written profile can be read.

@@ -66,6 +66,26 @@ Json write_saves(const LayerSaves& saves) {
   return json;
 }
 
+Json write_team(const TensorShare& team) {
+  return {{"spread", team.spread},
+          {"spread_stash", team.spread_stash},
+          {"units", team.units},
+          {"sums", team.sums},
+          {"sum_bytes", team.sum_bytes},
+          {"back_sums", team.back_sums},
+          {"back_sum_bytes", team.back_sum_bytes}};
+}
+
+TensorShare read_team(const JsonReader& reader) {
+  return {.spread = reader.at("spread").number(),
+          .spread_stash = reader.at("spread_stash").number(),
+          .units = reader.integer_or("units", 0, 0),
+          .sums = reader.integer_or("sums", 0, 0),
+          .sum_bytes = reader.integer_or("sum_bytes", 0, 0),
+          .back_sums = reader.integer_or("back_sums", 0, 0),
+          .back_sum_bytes = reader.integer_or("back_sum_bytes", 0, 0)};
+}
+
 Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph& graph) {
   Json json{{"name", layer.name},
             {"kind", layer.kind},
@@ -86,6 +106,7 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
   if (cost.saves != LayerSaves{}) json["saves"] = write_saves(cost.saves);
   if (!cost.strided_outputs.empty()) json["strided_outputs"] = cost.strided_outputs;
   if (cost.loss_ns > 0) json["loss_ns"] = cost.loss_ns;
+  if (cost.team != TensorShare{}) json["team"] = write_team(cost.team);
   if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
   return json;
 }
@@ -177,6 +198,7 @@ LayerCost read_cost(const JsonReader& reader) {
       cost.strided_outputs.push_back(
           static_cast<int>(output.integer(0, std::ssize(cost.output_bytes) - 1)));
   }
+  if (const auto team = reader.find("team")) cost.team = read_team(*team);
   const int64_t outputs = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(),
                                           int64_t{0}, saturating_add);
   cost.stash_bytes = reader.integer_or("stash_bytes", outputs, 0);

@@ -54,6 +54,30 @@ Profile toy() {
   return profile;
 }
 
+TEST(ProfileIo, WhatTeamsShareIsReadBackAndChecked) {
+  Profile profile = toy();
+  EXPECT_EQ(to_json(profile).find("team"), std::string::npos);
+  profile.costs[0].team = {.spread = 0.75,
+                           .spread_stash = 0.5,
+                           .units = 12,
+                           .sums = 2,
+                           .sum_bytes = 4096,
+                           .back_sums = 1,
+                           .back_sum_bytes = 2048};
+  EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
+  const auto refusal = [&](auto change) {
+    Profile changed = profile;
+    change(changed.costs[0].team);
+    return tests::message_of<ConfigError>([&] { validate(changed); });
+  };
+  EXPECT_THAT(refusal([](TensorShare& team) { team.spread = 1.5; }),
+              HasSubstr("layer 'a': expected spread of a team from 0 to 1, found 1.5"));
+  EXPECT_THAT(refusal([](TensorShare& team) { team.units = -1; }),
+              HasSubstr("units of a team of at least 0, found -1"));
+  EXPECT_THAT(refusal([](TensorShare& team) { team.back_sums = 0; }),
+              HasSubstr("back_sum_bytes of a team of 0 without back_sums, found 2048"));
+}
+
 /// kDocument with one part replaced.
 std::string with(const std::string& old_text, const std::string& new_text) {
   std::string text = kDocument;

@@ -27,6 +27,8 @@ Profile scaled_to(const Profile& profile, int64_t batch_size) {
     scale(cost.working_bytes);
     cost.working_bytes += fixed;
     for (int64_t& bytes : cost.output_bytes) scale(bytes);
+    scale(cost.team.sum_bytes);
+    scale(cost.team.back_sum_bytes);
   }
   scale(scaled.pass.mean_ns);
   if (factor != 1) scaled.pass.error = 0;  // what proportion costs is not known

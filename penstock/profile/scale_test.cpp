@@ -38,6 +38,15 @@ TEST(ScaledProfile, ScalesWhatDependsOnTheSamplesAndNothingElse) {
                                   .stash_bytes = 75}));
 }
 
+TEST(ScaledProfile, ScalesWhatTeamsSum) {
+  Profile profile;
+  profile.batch_size = 4;
+  profile.costs.push_back(
+      {.output_bytes = {}, .team = {.spread = 0.5, .sums = 1, .sum_bytes = 100}});
+  const TensorShare team = scaled_to(profile, 8).costs[0].team;
+  EXPECT_EQ(team, (TensorShare{.spread = 0.5, .sums = 1, .sum_bytes = 200}));
+}
+
 TEST(ScaledProfile, DoesNotKnowTheErrorOfAnotherSize) {
   Profile profile = one_layer(8, {.forward_ns = 10, .backward_ns = 20, .output_bytes = {4}});
   profile.pass = {.mean_ns = 30, .spread = 0.2, .error = 0.01, .stretches = 20};

@@ -11,6 +11,7 @@
 #include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/generators/generator.h"
 #include "penstock/schedule/placement.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -159,6 +160,10 @@ void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actio
     throw ConfigError(fmt::format("strategy {} has no schedule of its own: its plans run under {}",
                                   row.name, to_string(row.runs_as)));
   }
+  if (!shape.teams.empty()) {
+    validate(shape, max_actions);
+    return check_runs(strategy, without_teams(shape), max_actions);
+  }
   // Splitting makes three actions of two.
   validate(shape, row.splits_backward ? max_actions / 3 * 2 : max_actions);
   if (!supports(strategy, shape.policy)) {
@@ -189,6 +194,8 @@ void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actio
 
 Schedule generate(Strategy strategy, const ScheduleShape& shape) {
   check_runs(strategy, shape);
+  if (!shape.teams.empty())
+    return with_teams(generate(strategy, without_teams(shape)), shape.teams);
   ScheduleShape own = with_own_slack(strategy, shape);
   WorkerLists workers = kGenerators[static_cast<size_t>(strategy)](own);
   // What only made the order: the lists show it.

@@ -37,7 +37,8 @@ ScheduleShape with_own_slack(Strategy strategy, ScheduleShape shape);
 /// workers' numbers. O(replicas).
 void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 
-/// Compute actions only, without R. Throws ConfigError like check_runs(). O(actions + workers).
+/// Compute actions only, without R. A shape with teams (teams.h) gets the lists of whole stages,
+/// for each member. Throws ConfigError like check_runs(). O(actions + workers).
 Schedule generate(Strategy strategy, const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -6,35 +6,57 @@
 #include <vector>
 
 #include "penstock/cluster/topology.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 namespace {
 
-/// The cluster's worker of each worker of the schedule; stages without a place come one after the
-/// other.
-std::vector<int> places_of(const plan::Plan& plan, int num_workers) {
-  std::vector<int> places;
-  if (!plan.worker_of_replica.empty()) {
-    for (int w = 0; w < num_workers; ++w) places.push_back(w);
-    return places;
+/// Where workers hold several stages: by worker, that of the cluster (of a team: of its first
+/// member).
+std::vector<int> places_of_shared(const plan::Plan& plan, int num_workers) {
+  std::vector<int> sizes(static_cast<size_t>(num_workers), 1);
+  size_t next = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    for (int r = 0; r < stage.replicas; ++r, ++next) {
+      const auto worker = static_cast<size_t>(plan.worker_of_replica.at(next));
+      if (worker < sizes.size()) sizes[worker] = stage.tensor;
+    }
   }
+  std::vector<int> places;
+  int place = 0;
+  for (const int size : sizes) {
+    places.push_back(place);
+    place += size;
+  }
+  return places;
+}
+
+/// The cluster's worker of each worker of the schedule of whole stages; stages without a place come
+/// one after the other.
+std::vector<int> places_of(const plan::Plan& plan, int num_workers) {
+  if (!plan.worker_of_replica.empty()) return places_of_shared(plan, num_workers);
+  std::vector<int> places;
   int next = 0;
   for (const plan::Stage& stage : plan.stages) {
     if (stage.first_worker >= 0) next = stage.first_worker;
-    for (int r = 0; r < stage.replicas; ++r) places.push_back(next++);
+    for (int r = 0; r < stage.replicas; ++r, next += stage.tensor) places.push_back(next);
   }
   return places;
 }
 
 /// The cluster's worker of the first replica of each stage; -1: the plan does not say.
 std::vector<int> first_workers(const plan::Plan& plan, const std::vector<int>& places) {
-  const std::vector<int>& of_replica =
-      plan.worker_of_replica.empty() ? places : plan.worker_of_replica;
+  const auto place_of = [&](size_t replica) {
+    if (plan.worker_of_replica.empty()) return replica < places.size() ? places[replica] : -1;
+    if (replica >= plan.worker_of_replica.size()) return -1;
+    const auto worker = static_cast<size_t>(plan.worker_of_replica[replica]);
+    return worker < places.size() ? places[worker] : -1;
+  };
   std::vector<int> workers;
   size_t next = 0;
   for (const plan::Stage& stage : plan.stages) {
-    workers.push_back(next < of_replica.size() ? of_replica[next] : -1);
+    workers.push_back(place_of(next));
     next += static_cast<size_t>(stage.replicas);
   }
   return workers;
@@ -145,6 +167,17 @@ ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches) {
     shape.repeats = true;
   }
   return shape;
+}
+
+ScheduleShape member_shape_of(const plan::Plan& plan, int64_t mini_batches) {
+  return with_teams(shape_of(plan, mini_batches), plan.teams());
+}
+
+std::vector<StageLink> links_of(const plan::Plan& plan) {
+  std::vector<StageLink> links;
+  links.reserve(plan.links.size());
+  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
+  return links_of_members(links, plan.teams());
 }
 
 }  // namespace penstock::schedule

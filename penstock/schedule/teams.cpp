@@ -119,7 +119,6 @@ ScheduleShape without_teams(const ScheduleShape& shape) {
   whole.offload = per_team(shape.offload, shape.teams);
   whole.keep = per_team(shape.keep, shape.teams);
   whole.costs = per_team(shape.costs, shape.teams);
-  whole.link_units.clear();
   whole.worker_of_replica.clear();
   if (shape.worker_of_replica.empty()) return whole;
   // Member 0's workers, numbered without gaps.
@@ -133,6 +132,14 @@ ScheduleShape without_teams(const ScheduleShape& shape) {
   std::vector<int> used = workers;
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
+  for (std::vector<int32_t>& units : whole.link_units) {
+    std::vector<int32_t> first_members;
+    for (const int worker : used) {
+      if (static_cast<size_t>(worker) < units.size())
+        first_members.push_back(units[static_cast<size_t>(worker)]);
+    }
+    units = std::move(first_members);
+  }
   for (int& worker : workers)
     worker = static_cast<int>(std::lower_bound(used.begin(), used.end(), worker) - used.begin());
   whole.worker_of_replica = std::move(workers);
@@ -154,6 +161,37 @@ Schedule with_teams(const Schedule& compute, const std::vector<int>& teams) {
       }
     }
   }
+  return all;
+}
+
+std::vector<MemberLink> member_links(const std::vector<StageLink>& links,
+                                     const std::vector<int>& teams) {
+  std::vector<MemberLink> all;
+  const std::vector<int32_t> first = first_stages(teams);
+  const auto size_of = [&](StageId stage) {
+    if (teams.empty()) return 1;
+    if (stage.value >= 0 && stage.index() < teams.size()) return teams[stage.index()];
+    throw ConfigError(fmt::format("there is a link of stage {}, and teams of {} stages",
+                                  stage.value, teams.size()));
+  };
+  const auto member = [&](StageId stage, int number) {
+    return teams.empty() ? stage : StageId{first[stage.index()] + number};
+  };
+  for (size_t l = 0; l < links.size(); ++l) {
+    const auto [from, to] = links[l];
+    const int makers = size_of(from);
+    const int readers = size_of(to);
+    for (int j = 0; j < std::max(makers, readers); ++j)
+      all.push_back({l, {member(from, j % makers), member(to, j % readers)}});
+  }
+  return all;
+}
+
+std::vector<StageLink> links_of_members(const std::vector<StageLink>& links,
+                                        const std::vector<int>& teams) {
+  if (is_whole(teams)) return links;
+  std::vector<StageLink> all;
+  for (const MemberLink& each : member_links(links, teams)) all.push_back(each.link);
   return all;
 }
 

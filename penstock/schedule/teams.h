@@ -32,4 +32,20 @@ Schedule with_teams(const Schedule& compute, const std::vector<int>& teams);
 /// Back: each team one worker. O(replicas).
 ScheduleShape without_teams(const ScheduleShape& shape);
 
+/// What flows between two stages of teams. Member j of the later stage reads from member j mod t of
+/// the earlier one, which has t; a member that none reads from by that rule sends to member i mod u
+/// of the later one, which has u, so that a gradient comes back to each.
+struct MemberLink {
+  size_t whole = 0;  ///< of the links between whole stages
+  StageLink link;
+  bool operator==(const MemberLink&) const = default;
+};
+/// `teams` as in with_teams(); `links`: between whole stages. In their order, by member of the
+/// later stage. Throws ConfigError for a link to a stage that does not exist. O(members).
+std::vector<MemberLink> member_links(const std::vector<StageLink>& links,
+                                     const std::vector<int>& teams);
+/// The links alone, as lower() takes them.
+std::vector<StageLink> links_of_members(const std::vector<StageLink>& links,
+                                        const std::vector<int>& teams);
+
 }  // namespace penstock::schedule

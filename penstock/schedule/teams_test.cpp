@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "penstock/schedule/formats/pytorch_csv.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 
 namespace penstock::schedule {
 namespace {
+
+size_t num_lists_of(const Schedule& schedule) { return schedule.workers.size(); }
 
 TEST(Teams, MembersDoTheSameInTheSameOrder) {
   const ScheduleShape shape{
@@ -49,6 +53,57 @@ TEST(Teams, AreNoStagesOfTheirOwnForDepthsAndDelays) {
   EXPECT_EQ(back.worker_of_replica, (std::vector<int>{0, 1, 2}));
   back.worker_of_replica.clear();
   EXPECT_EQ(back, shape);
+}
+
+TEST(Teams, LinksJoinMembersByTheirNumbers) {
+  const std::vector<StageLink> chain = chain_links(2);
+  const auto pairs = [&](int makers, int readers) {
+    std::vector<std::pair<int, int>> result;
+    for (const MemberLink& each : member_links(chain, {makers, readers})) {
+      EXPECT_EQ(each.whole, 0);
+      result.emplace_back(each.link.from.value, each.link.to.value - makers);
+    }
+    return result;
+  };
+  using Pairs = std::vector<std::pair<int, int>>;
+  EXPECT_EQ(pairs(2, 2), (Pairs{{0, 0}, {1, 1}}));
+  EXPECT_EQ(pairs(1, 3), (Pairs{{0, 0}, {0, 1}, {0, 2}}));
+  EXPECT_EQ(pairs(2, 3), (Pairs{{0, 0}, {1, 1}, {0, 2}}));
+  // Producers 1 and 2 have no reader by the rule: a gradient has to come back all the same.
+  EXPECT_EQ(pairs(3, 1), (Pairs{{0, 0}, {1, 0}, {2, 0}}));
+  EXPECT_EQ(pairs(5, 2), (Pairs{{0, 0}, {1, 1}, {2, 0}, {3, 1}, {4, 0}}));
+  EXPECT_EQ(links_of_members(chain, {}), chain);
+  EXPECT_THROW((void)links_of_members(chain_links(3), {2, 2}), ConfigError);
+}
+
+TEST(Teams, AShapeWithTeamsIsGeneratedLikeTheWholeOne) {
+  for (const Strategy kind : plan::scheduled_strategies()) {
+    ScheduleShape shape{.replicas = {2}, .micro_batches = 8, .accumulate = 8};
+    if (traits(kind).extent == plan::Extent::Pipeline) shape.replicas = {2, 2, 2, 2};
+    if (traits(kind).extent == plan::Extent::OneWorker) shape.replicas = {1};
+    shape.policy = default_policy(kind);
+    shape = with_placement(kind, shape);
+    const std::vector<int> teams(shape.replicas.size(), 3);
+    const ScheduleShape all = with_teams(shape, teams);
+    validate(all);
+    EXPECT_EQ(without_teams(all).replicas, shape.replicas);
+    const Schedule schedule = generate(kind, all);
+    EXPECT_EQ(schedule, with_teams(generate(kind, shape), teams)) << to_string(kind);
+    EXPECT_EQ(parse_schedule(to_text(schedule), "s.txt"), schedule) << to_string(kind);
+    EXPECT_EQ(num_lists_of(schedule), 3 * num_lists_of(generate(kind, shape)));
+  }
+}
+
+TEST(Teams, TextNamesThemAndRefusesWrongOnes) {
+  const ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2};
+  const std::string text = to_text(with_teams(generate(Strategy::GPipe, shape), {2, 1}));
+  EXPECT_NE(text.find("\n# teams: 2 1\n"), std::string::npos) << text;
+  for (const char* wrong : {"# teams: 2 2\n", "# teams: 0 3\n", "# teams:\n", "# teams: x\n"}) {
+    std::string damaged = text;
+    damaged.replace(damaged.find("# teams: 2 1\n"), 13, wrong);
+    EXPECT_THROW((void)parse_schedule(damaged, "s.txt"), ParseError) << wrong;
+  }
+  EXPECT_THROW((void)to_pytorch_csv(parse_schedule(text, "s.txt")), ConfigError);
 }
 
 TEST(Teams, OfOneMemberChangeNothing) {

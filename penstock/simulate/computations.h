@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/simulate/event_queue.h"
 #include "penstock/simulate/replica_sums.h"
@@ -51,7 +52,7 @@ class Computations {
     const int64_t load_ns = moves.any() && schedule::makes_input_gradients(action.op)
                                 ? std::max<int64_t>(0, moves.ready_ns(id, action) - worker.now_ns)
                                 : 0;
-    const int64_t work_ns = variation_.compute_ns(id, action, planned_ns(worker));
+    const int64_t work_ns = varied_ns(worker, id);
     if (has_lane(action.stage)) return work_beside_sums(worker, id, load_ns, work_ns);
     workers_.finish(worker, id, load_ns, work_ns);
     return true;
@@ -130,6 +131,23 @@ class Computations {
         shared_time(planned_ns, other != nullptr ? alone_ns(*other) : 0, costs_.overlap);
     worker.beside_ns = shared.second_ns;
     return shared.first_ns;
+  }
+
+  // How long the worker's action takes it; with sums of a team inside, the slowest member.
+  int64_t varied_ns(Worker& worker, int32_t id) {
+    const schedule::Action& action = worker.action;
+    const int64_t planned = planned_ns(worker);
+    if (!worker.together || !variation_.active()) return variation_.compute_ns(id, action, planned);
+    const schedule::TeamPlace place = place_in_team(source_.shape(), action.stage);
+    const int replica = source_.table().replica_on(WorkerId{id}, action.stage);
+    int64_t slowest_ns = 0;
+    for (int m = 0; m < place.size; ++m) {
+      schedule::Action other = action;
+      other.stage = other.peer = StageId{place.first.value + m};
+      const int32_t worker_of_other = source_.table().worker_of_replica(other.stage, replica).value;
+      slowest_ns = std::max(slowest_ns, variation_.compute_ns(worker_of_other, other, planned));
+    }
+    return slowest_ns;
   }
 
   // OFFLOAD and LOAD only begin; the first waits for the one before.

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/schedule/gradient_sets.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -31,6 +33,28 @@ void add_gathers(const plan::Plan& plan, Costs& costs) {
     if (stage.state_parts > 1) add_gather(stage);
   }
 }
+
+namespace {
+
+/// Each stage once for each member of its teams, and the links between these.
+void spread_over_teams(const std::vector<int>& teams, Costs& costs) {
+  if (teams.empty()) return;
+  std::vector<StageCost> stages;
+  for (size_t s = 0; s < teams.size(); ++s)
+    stages.insert(stages.end(), static_cast<size_t>(teams[s]), costs.stages[s]);
+  costs.stages = std::move(stages);
+  std::vector<schedule::StageLink> whole;
+  for (const LinkCost& link : costs.links) whole.push_back({link.from, link.to});
+  std::vector<LinkCost> links;
+  for (const schedule::MemberLink& each : schedule::member_links(whole, teams)) {
+    links.push_back(costs.links[each.whole]);
+    links.back().from = each.link.from;
+    links.back().to = each.link.to;
+  }
+  costs.links = std::move(links);
+}
+
+}  // namespace
 
 Costs costs_of(const plan::Plan& plan, std::optional<int64_t> gradient_groups) {
   Costs costs;
@@ -70,6 +94,7 @@ Costs costs_of(const plan::Plan& plan, std::optional<int64_t> gradient_groups) {
     int64_t& input_bytes = costs.stages[link.to.index()].input_bytes;
     input_bytes = saturating_add(input_bytes, link.bytes);
   }
+  spread_over_teams(plan.teams(), costs);
   costs.cluster = plan.cluster;
   costs.samples_per_micro_batch = plan.micro_batch_size;
   costs.optimizer_state_per_weight = plan.optimizer_state_per_weight;

@@ -12,8 +12,9 @@
 
 namespace penstock::simulate {
 
-/// The costs of the plan's stages and links, with its places and its cluster, and with gradients
-/// summed in this many groups (schedule/gradient_sets.h; nothing: one per replica of each stage).
+/// The costs of the plan's stages and links, as schedule::member_shape_of() has them (a stage of
+/// teams once for each member), with its places and its cluster, and with gradients summed in this
+/// many groups (schedule/gradient_sets.h; nothing: one per replica of each stage).
 /// Throws ConfigError for a link to a stage that does not exist; simulate() refuses stages that do
 /// not fit on the cluster or share a worker.
 Costs costs_of(const plan::Plan& plan, std::optional<int64_t> gradient_groups = {});

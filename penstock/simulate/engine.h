@@ -98,6 +98,8 @@ class Engine {
                                                               : meetings_.sync(worker, id);
       } else if (op == Op::NormGradients) {
         went_on = meetings_.norm(worker, id);
+      } else if (meetings_.meets_team(worker) && !meetings_.team(worker, id)) {
+        went_on = false;
       } else {
         went_on = computations_.work(worker, id);
       }
@@ -115,7 +117,11 @@ class Engine {
     BlockedWorker blocked{.worker = worker, .action = action};
     if (schedule::is_message(action.op)) blocked.other_end = source_.other_end(action);
     const bool sums = computations_.awaits_sums(action, worker);
-    if (sums || action.op == schedule::Op::SyncGradients) {
+    if (schedule::is_compute(action.op) && meetings_.meets_team(workers_.at(worker))) {
+      blocked.team = true;
+      blocked.arrived = meetings_.at_team(action.stage, worker);
+      blocked.expected = meetings_.team_size(action.stage);
+    } else if (sums || action.op == schedule::Op::SyncGradients) {
       blocked.arrived =
           sums ? computations_.given(action.stage, worker) : meetings_.at_sync(action.stage);
       blocked.expected = source_.table().replicas(action.stage);

@@ -1,4 +1,5 @@
-// Where workers wait for each other, at a SYNC or a NORM; internal to the simulator.
+// Where workers wait for each other: at a SYNC, at a NORM, and the members of a team at each
+// computation with sums of theirs; internal to the simulator.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/values.h"
 #include "penstock/simulate/workers.h"
 #include "penstock/util/ids.h"
@@ -28,6 +31,49 @@ struct Meeting {
   }
 };
 
+/// One meeting per team of each replica.
+class TeamMeetings {
+ public:
+  TeamMeetings(const schedule::ScheduleShape& shape, const schedule::WorkerTable& table)
+      : table_(table) {
+    int32_t stage = 0;
+    for (const int size : shape.teams) {
+      const int replicas = shape.replicas[static_cast<size_t>(stage)];
+      for (int m = 0; m < size; ++m, ++stage)
+        places_.push_back({static_cast<int32_t>(meetings_.size()), size});
+      meetings_.resize(meetings_.size() + static_cast<size_t>(replicas));
+    }
+  }
+
+  bool any() const { return !places_.empty(); }
+  /// F, R, B and I of a team's stage hold its sums.
+  bool meets(const schedule::Action& action) const {
+    const schedule::Op op = action.op;
+    return (op == schedule::Op::Forward || op == schedule::Op::Recompute ||
+            schedule::makes_input_gradients(op)) &&
+           size(action.stage) > 1;
+  }
+  int32_t size(StageId stage) const { return any() ? places_[stage.index()].size : 1; }
+  Meeting& meeting(StageId stage, int32_t worker) { return meetings_[index_of(stage, worker)]; }
+  const Meeting& meeting(StageId stage, int32_t worker) const {
+    return meetings_[index_of(stage, worker)];
+  }
+
+ private:
+  struct Place {
+    int32_t first_meeting;
+    int32_t size;
+  };
+  size_t index_of(StageId stage, int32_t worker) const {
+    return static_cast<size_t>(places_[stage.index()].first_meeting +
+                               table_.replica_on(WorkerId{worker}, stage));
+  }
+
+  const schedule::WorkerTable& table_;
+  std::vector<Place> places_;  ///< per stage; empty: there are no teams
+  std::vector<Meeting> meetings_;
+};
+
 template <class Source>
 class Meetings {
  public:
@@ -39,7 +85,31 @@ class Meetings {
         costs_(costs),
         norm_ns_(norm_ns),
         syncs_(costs.stages.size()),
+        teams_(source.shape(), source.table()),
         workers_(workers) {}
+
+  /// Whether the worker has to meet its team before its action.
+  bool meets_team(const Worker& worker) const {
+    return teams_.any() && !worker.together && teams_.meets(worker.action);
+  }
+  /// False unless the worker is the last of its team.
+  bool team(Worker& worker, int32_t id) {
+    Meeting& meeting = teams_.meeting(worker.action.stage, id);
+    meeting.latest_ns = std::max(meeting.latest_ns, worker.now_ns);
+    if (++meeting.arrived < teams_.size(worker.action.stage)) {
+      worker.next_at_meeting = std::exchange(meeting.first_waiting, id);
+      return false;
+    }
+    const Meeting complete = std::exchange(meeting, {});
+    for (int32_t other = complete.first_waiting; other >= 0;) {
+      Worker& waiting = workers_.at(other);
+      workers_.wait_for_team(waiting, complete.latest_ns);
+      workers_.wake(other);
+      other = waiting.next_at_meeting;
+    }
+    workers_.wait_for_team(worker, complete.latest_ns);
+    return true;
+  }
 
   /// False unless the worker is the last replica of the stage.
   bool sync(Worker& worker, int32_t id) {
@@ -55,6 +125,8 @@ class Meetings {
   /// How many workers wait.
   int32_t at_sync(StageId stage) const { return syncs_[stage.index()].arrived; }
   int32_t at_norm() const { return norm_.arrived; }
+  int32_t at_team(StageId stage, int32_t id) const { return teams_.meeting(stage, id).arrived; }
+  int32_t team_size(StageId stage) const { return teams_.size(stage); }
 
  private:
   bool meet(Worker& worker, int32_t id, Meeting& meeting, int32_t size, int64_t duration_ns) {
@@ -78,6 +150,7 @@ class Meetings {
   const Costs& costs_;
   const int64_t norm_ns_;
   std::vector<Meeting> syncs_;  ///< per stage
+  TeamMeetings teams_;
   Meeting norm_;
   Workers<Source>& workers_;
 };

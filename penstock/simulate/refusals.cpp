@@ -20,6 +20,10 @@ std::string describe_wait(const BlockedWorker& blocked, int64_t credits) {
   const Action& action = blocked.action;
   const std::string at =
       fmt::format("worker {} is at {} and waits for ", blocked.worker, to_text(action));
+  if (blocked.team) {
+    return fmt::format("{}the other members of its team ({} of {} have arrived)", at,
+                       blocked.arrived, blocked.expected);
+  }
   const bool sum = !schedule::is_message(action.op) && action.op != Op::NormGradients;
   if (sum) {
     return fmt::format("{}the other replicas of stage {} ({} of {} have arrived)", at,

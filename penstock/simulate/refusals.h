@@ -14,8 +14,9 @@ struct BlockedWorker {
   int32_t worker = 0;
   schedule::Action action;
   int32_t other_end = -1;  ///< messages: the worker that holds the other end, -1 when none does
-  int32_t arrived = 0;     ///< sums, NORM: how many workers have arrived, of how many
+  int32_t arrived = 0;     ///< sums, teams, NORM: how many workers have arrived, of how many
   int32_t expected = 0;
+  bool team = false;  ///< waits for the members of its team
 };
 
 /// At most this many of them are described.

@@ -17,13 +17,6 @@ std::variant<schedule::LazySchedule, schedule::Schedule> made(
   return schedule::lower(schedule::generate(strategy, shape), links);
 }
 
-std::vector<schedule::StageLink> links_of(const plan::Plan& plan) {
-  std::vector<schedule::StageLink> links;
-  links.reserve(plan.links.size());
-  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
-  return links;
-}
-
 }  // namespace
 
 PlannedSchedule::PlannedSchedule(plan::Strategy strategy, const schedule::ScheduleShape& shape,
@@ -46,22 +39,24 @@ Result PlannedSchedule::simulate(const Costs& costs, const Options& options) con
 }
 
 PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches) {
-  return {plan.strategy, schedule::shape_of(plan, mini_batches), links_of(plan)};
+  return {plan.strategy, schedule::member_shape_of(plan, mini_batches), schedule::links_of(plan)};
 }
 
 int64_t sums_per_step(const plan::Plan& plan) {
   int64_t sums = 0;
   for (const plan::Stage& stage : plan.stages) {
     if (stage.replicas == 1) continue;
-    sums = saturating_add(
-        sums, saturating_mul(stage.replicas, static_cast<int64_t>(stage.buckets.size())));
+    sums = saturating_add(sums, saturating_mul(saturating_mul(stage.replicas, stage.tensor),
+                                               static_cast<int64_t>(stage.buckets.size())));
   }
   return sums;
 }
 
 int64_t actions_per_step(const plan::Plan& plan) {
-  const int64_t per_micro_batch =
-      3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
+  int64_t stages = 0;
+  for (const plan::Stage& stage : plan.stages) stages = saturating_add(stages, stage.tensor);
+  const int64_t links = std::ssize(schedule::links_of(plan));
+  const int64_t per_micro_batch = saturating_add(saturating_mul(3, stages), 4 * links);
   return saturating_add(saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1)),
                         sums_per_step(plan));
 }

@@ -44,7 +44,9 @@ struct StageCost {
   int64_t move_ns = 0;
   /// Replica k runs on worker first_worker + k of the cluster; -1: directly after the stage before.
   /// Where the schedule has a worker_of_replica, its worker w is the cluster's worker w, and this
-  /// is not read.
+  /// is not read. With teams (ScheduleShape::teams) that is so only where workers hold several
+  /// stages; otherwise member m of replica k of t members runs on worker first_worker + k t + m,
+  /// and the stages of all members say the same.
   int first_worker = -1;
   int64_t short_weight_bytes = 0;  ///< plan::Stage
   int64_t constant_bytes = 0;      ///< plan::Stage

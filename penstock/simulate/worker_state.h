@@ -26,7 +26,9 @@ struct alignas(64) WorkerState {
   int32_t receiver = 0;
   int32_t next_at_meeting = -1;
   bool has_action = false;
-  bool awaits = false;  ///< waits for a message that has not arrived
+  bool awaits = false;    ///< waits for a message that has not arrived
+  bool together = false;  ///< the members of its team have all come to its action
+  int64_t met_ns = 0;     ///< how long it has waited for them
   int64_t busy_ns = 0;
   /// Processor time of messages that it has not paid yet, and how much waiting has paid so far.
   int64_t owed_ns = 0;

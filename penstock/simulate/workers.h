@@ -59,6 +59,8 @@ class Workers {
   /// The worker's action ends, after it has waited and worked for so long.
   void finish(Worker& worker, int32_t id, int64_t waiting_ns, int64_t working_ns) {
     const int64_t start_ns = worker.now_ns;
+    const int64_t met_ns = std::exchange(worker.met_ns, 0);
+    worker.together = false;
     const schedule::Op op = worker.action.op;
     worker.pay_with(waiting_ns);
     if (schedule::is_compute(op) || op == schedule::Op::Step)
@@ -75,7 +77,15 @@ class Workers {
     }
     if (options_.keep_timeline && (!options_.keeps || options_.keeps(worker.action)))
       timeline_.workers[static_cast<size_t>(id)].push_back(
-          {worker.action, start_ns, worker.now_ns, waiting_ns});
+          {worker.action, start_ns - met_ns, worker.now_ns, waiting_ns + met_ns});
+  }
+
+  /// The worker waits for its team until then, with its action still to be done.
+  void wait_for_team(Worker& worker, int64_t until_ns) {
+    worker.met_ns = until_ns - worker.now_ns;
+    worker.pay_with(worker.met_ns);
+    worker.now_ns = until_ns;
+    worker.together = true;
   }
 
   /// Workers that may continue at once, in any order.

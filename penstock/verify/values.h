@@ -10,7 +10,8 @@
 
 namespace penstock::verify {
 
-/// One broken rule. `rule` is one of complete, order, pairing, deadlock, weights, memory.
+/// One broken rule. `rule` is one of complete, order, pairing, team, deadlock,
+/// weights, memory.
 struct Violation {
   std::string rule;
   WorkerId worker{-1};  ///< -1 when no single worker is at fault

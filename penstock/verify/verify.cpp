@@ -42,6 +42,7 @@ std::vector<Violation> verify(const schedule::Schedule& schedule, const Options&
   check_complete(facts, report);
   check_order(facts, report);
   check_pairing(facts, report);
+  check_team(facts, report);
   if (!report.full()) check_deadlock(facts, options.credits, report);
   check_weights(facts, report);
   check_memory(facts, options, report);

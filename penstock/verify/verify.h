@@ -13,8 +13,8 @@
 namespace penstock::verify {
 
 /// Empty when the schedule is sound. A schedule that is not lowered is checked by the rules that
-/// apply to compute actions (complete, order, deadlock through data dependencies). Linear in the
-/// number of actions. Pure; thread-safe. Throws ConfigError for negative credits.
+/// apply to compute actions (complete, order, team, deadlock through data dependencies). Linear in
+/// the number of actions. Pure; thread-safe. Throws ConfigError for negative credits.
 std::vector<Violation> verify(const schedule::Schedule& schedule, const Options& options = {});
 
 /// The minimum number of credits per channel without a deadlock, or -1 when every number deadlocks.

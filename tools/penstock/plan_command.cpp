@@ -169,7 +169,7 @@ planner::PytorchSplit split_for_pytorch(const plan::Plan& plan, const profile::P
 }
 
 std::string pytorch_schedule(const plan::Plan& plan) {
-  schedule::ScheduleShape shape = schedule::shape_of(plan, 1);
+  const schedule::ScheduleShape shape = schedule::shape_of(plan, 1);
   return schedule::to_pytorch_csv(schedule::generate(plan.strategy, shape));
 }
 

@@ -5,7 +5,7 @@
 
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/schedule/formats/text_format.h"
-#include "penstock/schedule/stages_in.h"
+#include "penstock/schedule/lane_names.h"
 #include "penstock/util/files/json.h"
 
 namespace penstock::schedule {
@@ -51,14 +51,8 @@ std::string_view colour_of(Op op) {
 }
 
 /// "worker 0", "worker 0, stage 2", "worker 0, stages 0 7".
-std::string thread_name(size_t worker, const std::vector<TimelineEvent>& events) {
-  constexpr size_t kMost = 8;
-  const std::vector<int32_t> stages =
-      stages_in(events, [](const TimelineEvent& event) -> const Action& { return event.action; });
-  if (stages.empty()) return fmt::format("worker {}", worker);
-  std::string name = fmt::format("worker {}, stage{}", worker, stages.size() > 1 ? "s" : "");
-  for (size_t i = 0; i < std::min(stages.size(), kMost); ++i) name += fmt::format(" {}", stages[i]);
-  return stages.size() > kMost ? name + " .." : name;
+std::string thread_name(size_t worker, const std::string& lane) {
+  return fmt::format("worker {}{}{}", worker, lane.empty() ? "" : ", ", lane);
 }
 
 void add_name(std::string& out, std::string_view kind, size_t process, size_t thread,
@@ -106,14 +100,16 @@ void add_sum(std::string& out, size_t process, size_t thread, const SumLane& lan
 
 }  // namespace
 
-std::string chrome_trace(const std::vector<const Timeline*>& timelines) {
+std::string chrome_trace(const std::vector<const Timeline*>& timelines,
+                         const std::vector<int>& teams) {
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   for (size_t t = 0; t < timelines.size(); ++t) {
     const Timeline& timeline = *timelines[t];
     add_name(out, "process_name", t, 0, timeline.source);
+    const std::vector<std::string> lanes = lane_names(timeline, teams);
     for (size_t w = 0; w < timeline.workers.size(); ++w) {
       const auto& events = timeline.workers[w];
-      add_name(out, "thread_name", t, w, thread_name(w, events));
+      add_name(out, "thread_name", t, w, thread_name(w, lanes[w]));
       for (const TimelineEvent& event : events) add_event(out, t, w, event);
     }
     for (size_t s = 0; s < timeline.sums.size(); ++s) {

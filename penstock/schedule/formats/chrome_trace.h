@@ -17,7 +17,9 @@ inline constexpr std::string_view kSumCategory = "SUM";
 
 /// One process per timeline, one thread per worker and one per lane of sums, complete events
 /// ("ph":"X") in microseconds with stage, micro-batch, version and waiting time as arguments, and a
-/// colour per kind of action.
-std::string chrome_trace(const std::vector<const Timeline*>& timelines);
+/// colour per kind of action. Threads are named as lane_names() has it, with the members of `teams`
+/// (ScheduleShape::teams).
+std::string chrome_trace(const std::vector<const Timeline*>& timelines,
+                         const std::vector<int>& teams = {});
 
 }  // namespace penstock::schedule

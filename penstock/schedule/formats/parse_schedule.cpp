@@ -14,9 +14,9 @@ namespace penstock::schedule {
 namespace {
 
 constexpr std::string_view kMagic = "# penstock schedule";
-constexpr std::string_view kKeys[] = {"kind",       "replicas", "hosts",   "micro-batches",
-                                      "accumulate", "weights",  "slack",   "recompute",
-                                      "offload",    "norm",     "lowered", "compensate"};
+constexpr std::string_view kKeys[] = {
+    "kind",      "replicas", "hosts", "micro-batches", "accumulate", "weights", "slack",
+    "recompute", "offload",  "norm",  "lowered",       "compensate", "teams"};
 
 bool is_like_key(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
@@ -153,6 +153,12 @@ ScheduleShape read_shape(const Header& header) {
     shape.worker_of_replica = header.counts("hosts");
     if (shape.worker_of_replica.empty())
       header.place_of("hosts").fail("hosts: expected the worker of each replica, found nothing");
+  }
+  if (header.has("teams")) {
+    shape.teams = header.counts("teams");
+    if (shape.teams.empty())
+      header.place_of("teams").fail(
+          "teams: expected the number of members of each team, found nothing");
   }
   if (header.has("slack")) shape.slack = header.count("slack");
   if (header.has("recompute"))

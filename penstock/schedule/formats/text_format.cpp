@@ -105,6 +105,7 @@ std::string to_text(const Schedule& schedule) {
   append_numbers(text, "replicas", schedule.shape.replicas);
   if (!schedule.shape.worker_of_replica.empty())
     append_numbers(text, "hosts", schedule.shape.worker_of_replica);
+  if (!schedule.shape.teams.empty()) append_numbers(text, "teams", schedule.shape.teams);
   text += "\n# micro-batches: ";
   append_number(text, schedule.shape.micro_batches);
   text += "  accumulate: ";

@@ -19,6 +19,7 @@
 // their default:
 //
 //   # hosts: 0 1 1 0      ScheduleShape::worker_of_replica, the worker of each replica
+//   # teams: 2 1          ScheduleShape::teams: the first two stages are members of one team
 //   # slack: 1            ScheduleShape::slack
 //   # recompute: 0 2      the stages that recompute
 //   # norm: yes           ScheduleShape::global_norm

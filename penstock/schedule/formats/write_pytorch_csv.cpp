@@ -27,6 +27,10 @@ void check_shape(const ScheduleShape& shape) {
                     "accumulate all {} micro-batches",
                     shape.num_mini_batches(), shape.micro_batches));
   }
+  if (!shape.teams.empty())
+    throw ConfigError(
+        "PyTorch's CSV knows whole stages only: expected a schedule without teams (tensor "
+        "parallelism)");
   for (int s = 0; s < shape.num_stages(); ++s) {
     const int count = shape.replicas[static_cast<size_t>(s)];
     if (count <= shape.micro_batches) continue;

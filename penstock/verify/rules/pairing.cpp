@@ -153,7 +153,9 @@ class PairingCheck {
   /// stage: the data between two stages of one worker does not appear in the schedule, and this
   /// rule does not know their layers.
   void check_isolation() {
-    if (facts_.num_stages == 1 || facts_.micro_batches == 0) return;
+    // The members of a team that is all there is talk inside their actions only.
+    const bool one_team = facts_.schedule.shape.teams.size() == 1;
+    if (facts_.num_stages == 1 || one_team || facts_.micro_batches == 0) return;
     std::vector<uint8_t> talks(static_cast<size_t>(facts_.num_stages), 0);
     for (size_t link = 0; link < carried_.size(); ++link) {
       if (carried_[link] == 0) continue;

@@ -1,4 +1,4 @@
-// The six rules. Each reads a schedule whose actions are well placed (check_placement()) and adds
+// The seven rules. Each reads a schedule whose actions are well placed (check_placement()) and adds
 // what it finds to the report; each file begins with its property and the smallest schedule that
 // breaks it. All are linear in the number of actions.
 #pragma once
@@ -15,6 +15,7 @@ void check_complete(const Facts& facts, Report& report);
 void check_order(const Facts& facts, Report& report);
 void check_pairing(const Facts& facts, Report& report);
 void check_deadlock(const Facts& facts, int64_t credits, Report& report);
+void check_team(const Facts& facts, Report& report);
 void check_weights(const Facts& facts, Report& report);
 void check_memory(const Facts& facts, const Options& options, Report& report);
 

@@ -14,6 +14,7 @@
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
 #include "tools/penstock/command/command.h"
@@ -32,6 +33,7 @@ struct ScheduleOptions : CommonOptions {
   std::vector<int64_t> keep;
   ScheduleCostOptions costs;
   std::vector<int> replicas;
+  std::vector<int> teams;
   std::string plan;
   int64_t micro_batches = 8;
   int64_t accumulate = 0;
@@ -54,7 +56,8 @@ struct ScheduleOptions : CommonOptions {
 /// What is to be generated, and between which stages tensors flow.
 struct Request {
   plan::Strategy strategy = plan::Strategy::OneFOneB;
-  schedule::ScheduleShape shape;
+  schedule::ScheduleShape shape;  ///< of whole stages
+  std::vector<int> teams = {};    ///< by stage; empty: all are whole
   std::vector<schedule::StageLink> links;
 };
 
@@ -79,6 +82,22 @@ std::vector<int> replicas_of(const ScheduleOptions& options, plan::Strategy stra
   const int of_each =
       listed == 1 ? options.replicas.front() : plan::traits(strategy).replicas_per_copy();
   return std::vector<int>(static_cast<size_t>(stages), of_each);
+}
+
+/// Members of the teams, by stage.
+std::vector<int> teams_of(const ScheduleOptions& options, int num_stages) {
+  constexpr int kMostMembers = 10'000;
+  for (const int size : options.teams) {
+    if (size >= 1 && size <= kMostMembers) continue;
+    throw ConfigError(
+        fmt::format("--teams expects from 1 to {} members, found {}", kMostMembers, size));
+  }
+  if (options.teams.size() == 1)
+    return std::vector<int>(static_cast<size_t>(num_stages), options.teams.front());
+  if (options.teams.empty() || options.teams.size() == static_cast<size_t>(num_stages))
+    return options.teams;
+  throw ConfigError(fmt::format("--teams lists {} stages, the schedule has {}",
+                                options.teams.size(), num_stages));
 }
 
 /// "all", or stage numbers with commas between them.
@@ -129,7 +148,9 @@ Request asked_for(const ScheduleOptions& options) {
   shape.accumulate = options.accumulate;
   shape.policy = options.weights.empty() ? plan::default_policy(request.strategy)
                                          : plan::parse_weight_policy(options.weights);
-  request.links = schedule::chain_links(shape.num_stages());
+  request.teams = teams_of(options, shape.num_stages());
+  request.links =
+      schedule::links_of_members(schedule::chain_links(shape.num_stages()), request.teams);
   return request;
 }
 
@@ -142,7 +163,8 @@ Request of_plan(const ScheduleOptions& options) {
                                     : options.micro_batches;
   if (options.accumulate != 0) request.shape.accumulate = options.accumulate;
   if (!options.weights.empty()) request.shape.policy = plan::parse_weight_policy(options.weights);
-  for (const plan::Link& link : plan.links) request.links.push_back({link.from, link.to});
+  request.links = schedule::links_of(plan);
+  request.teams = plan.teams();
   return request;
 }
 
@@ -171,7 +193,8 @@ schedule::Schedule make_schedule(const ScheduleOptions& options) {
   if (!options.compensate.empty())
     shape.compensation = plan::parse_compensation(options.compensate);
   shape.repeats = shape.micro_batches > shape.accumulate;
-  const schedule::Schedule compute = schedule::generate(request.strategy, shape);
+  const schedule::Schedule compute =
+      schedule::with_teams(schedule::generate(request.strategy, shape), request.teams);
   return options.compute_only ? compute : schedule::lower(compute, request.links);
 }
 
@@ -246,16 +269,20 @@ Command schedule_command(CLI::App& parent) {
                            "2p-1 and 2p)");
   auto* replicas = add_numbers(*app, "--replicas", options->replicas,
                                "Replicas of each stage, e.g. 3,1, or one number for all");
+  auto* teams = add_numbers(*app, "--teams", options->teams,
+                            "Members of the team that runs each replica of a stage (tensor "
+                            "parallelism), e.g. 4,1, or one number for all");
   options->stages_option = stages;
   options->chunks_option = chunks;
   options->slack_option = slack;
   app->add_option("--plan", options->plan,
-                  "Take kind, stages, replicas, their workers and weight policy from a plan")
+                  "Take kind, stages, replicas, teams, their workers and weight policy from a plan")
       ->excludes(stages)
       ->excludes(chunks)
       ->excludes(slack)
       ->excludes(keep)
       ->excludes(replicas)
+      ->excludes(teams)
       ->excludes(kind);
   options->micro_batches_option = app->add_option("--micro-batches", options->micro_batches,
                                                   "Micro-batches in the whole schedule")

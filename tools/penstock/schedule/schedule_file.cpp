@@ -1,11 +1,14 @@
 #include "tools/penstock/schedule/schedule_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <vector>
 
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/formats/text_format.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/verify/verify.h"
@@ -14,11 +17,26 @@ namespace penstock::tool {
 
 namespace {
 
-std::vector<schedule::StageLink> links_of(const plan::Plan* plan, int num_stages) {
-  if (plan == nullptr) return schedule::chain_links(num_stages);
-  std::vector<schedule::StageLink> links;
-  for (const plan::Link& link : plan->links) links.push_back({link.from, link.to});
-  return links;
+/// Between the stages of the schedule: the plan's, or from each stage to the next.
+std::vector<schedule::StageLink> links_of(const plan::Plan* plan,
+                                          const schedule::ScheduleShape& shape) {
+  if (plan != nullptr) return schedule::links_of(*plan);
+  const size_t stages = shape.teams.empty() ? shape.replicas.size() : shape.teams.size();
+  return schedule::links_of_members(schedule::chain_links(static_cast<int>(stages)), shape.teams);
+}
+
+void check_stages(const schedule::ScheduleShape& shape, const plan::Plan& plan,
+                  const std::string& path) {
+  if (shape.teams != plan.teams()) {
+    throw ConfigError(fmt::format(
+        "{}: the schedule has teams of {} members by stage, the plan of {}: expected the same",
+        path, shape.teams.empty() ? "1" : fmt::format("{}", fmt::join(shape.teams, ", ")),
+        plan.teams().empty() ? "1" : fmt::format("{}", fmt::join(plan.teams(), ", "))));
+  }
+  const size_t stages = shape.teams.empty() ? shape.replicas.size() : shape.teams.size();
+  if (stages == plan.stages.size()) return;
+  throw ConfigError(
+      fmt::format("{}: the schedule has {} stages, the plan {}", path, stages, plan.stages.size()));
 }
 
 void refuse_unsound(const schedule::Schedule& schedule, const std::string& path, int64_t credits) {
@@ -52,15 +70,12 @@ schedule::Schedule parse_schedule_file(const std::string& path, std::vector<std:
 
 schedule::Schedule read_schedule(const std::string& path, const plan::Plan* plan, int64_t credits) {
   schedule::Schedule schedule = parse_schedule_file(path);
-  if (plan != nullptr && schedule.shape.replicas.size() != plan->stages.size()) {
-    throw ConfigError(fmt::format("{}: the schedule has {} stages, the plan {}", path,
-                                  schedule.shape.replicas.size(), plan->stages.size()));
-  }
+  if (plan != nullptr) check_stages(schedule.shape, *plan, path);
   if (!schedule.lowered) {
     // lower() takes any compute actions that fit the shape; what is wrong with them is better said
     // of what the file holds.
     refuse_unsound(schedule, path, credits);
-    schedule = schedule::lower(schedule, links_of(plan, schedule.shape.num_stages()));
+    schedule = schedule::lower(schedule, links_of(plan, schedule.shape));
   }
   refuse_unsound(schedule, path, credits);
   return schedule;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/formats/chrome_trace.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
@@ -64,13 +66,18 @@ struct Run {
 };
 
 std::string config_of(const schedule::Schedule& schedule) {
-  if (schedule.shape.worker_of_replica.empty())
-    return fmt::format("{}", fmt::join(schedule.shape.replicas, "-"));
+  const std::vector<int>& teams = schedule.shape.teams;
+  const schedule::ScheduleShape shape = schedule::without_teams(schedule.shape);
   plan::Plan plan;
   // A strategy that is not known (custom) has one pipeline, as serial has.
   plan.strategy = plan::find_strategy(schedule.kind).value_or(plan::Strategy::Serial);
-  plan.worker_of_replica = schedule.shape.worker_of_replica;
-  plan.stages.resize(schedule.shape.replicas.size());
+  const auto replicas = std::accumulate(shape.replicas.begin(), shape.replicas.end(), int64_t{0});
+  if (replicas > shape.num_workers() || teams.empty())
+    plan.worker_of_replica = shape.worker_of_replica;
+  for (size_t s = 0; s < shape.replicas.size(); ++s) {
+    plan.stages.push_back({.layers = {}, .replicas = shape.replicas[s]});
+    if (!teams.empty()) plan.stages.back().tensor = teams[s];
+  }
   return plan.config();
 }
 
@@ -196,7 +203,7 @@ int run_simulate(const SimulateOptions& options) {
   // Not lost when the trace cannot be written.
   if (!options.html.empty()) write_output(options.html, page);
   if (!options.trace.empty())
-    write_output(options.trace, schedule::chrome_trace({&result.timeline}));
+    write_output(options.trace, schedule::chrome_trace({&result.timeline}, run.shape.teams));
   if (options.json) {
     write_output("", json_of(options, run).dump() + "\n");
     return kExitYes;

@@ -80,8 +80,11 @@ verify::Options rules_of(const VerifyOptions& options, size_t num_stages) {
 void judge(Findings& found, const verify::Options& rules) {
   found.violations = verify::verify(found.judged, rules);
   if (!found.judged.lowered && found.violations.empty()) {
-    found.judged =
-        schedule::lower(found.judged, schedule::chain_links(found.judged.shape.num_stages()));
+    const schedule::ScheduleShape& shape = found.judged.shape;
+    const size_t stages = shape.teams.empty() ? shape.replicas.size() : shape.teams.size();
+    found.judged = schedule::lower(
+        found.judged,
+        schedule::links_of_members(schedule::chain_links(static_cast<int>(stages)), shape.teams));
     found.notes.push_back(
         "the file holds compute actions only: judged as lowered, each stage sending to the next");
     found.violations = verify::verify(found.judged, rules);
