@@ -46,8 +46,9 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
   record.outputs = context.module().forward(context.weights(action), replica.buffers, record.inputs,
                                             context.forward_context(action, record.carried),
                                             before_layer, sees_layer);
-  // Nothing goes back from here: only who reports the loss needs it.
-  if (!context.reports_loss()) return {};
+  if (!context.makes_output()) return {};
+  // Nothing goes back from here: only who reports the loss needs it, unless all have a part of it.
+  if (!context.reports_loss() && !context.run.pipeline.output_parts) return {};
   return context.loss()(record.outputs[context.module().model_outputs().front()],
                         context.targets(action.micro_batch),
                         context.run.source().size_of(action.mini_batch));
