@@ -121,8 +121,9 @@ std::vector<std::string> Pipeline::graph_obstacles() const {
   for (const auto& own : stages_->replicas) {
     for (const auto& replica : own) {
       if (replica->graphs == nullptr || replica->graphs->obstacle().empty()) continue;
-      obstacles.push_back(
-          fmt::format("stage {}: {}", replica->module->stage().value, replica->graphs->obstacle()));
+      const StageId stage = stages_->teams[replica->module->stage().index()].whole;
+      std::string text = fmt::format("stage {}: {}", stage.value, replica->graphs->obstacle());
+      if (obstacles.empty() || obstacles.back() != text) obstacles.push_back(std::move(text));
       break;
     }
   }

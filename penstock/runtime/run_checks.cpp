@@ -63,6 +63,11 @@ void check_teams(const Stages& stages, const Schedule& schedule, const RunOption
         "states that go on from text to text are not carried in teams: expected a plan without "
         "teams, or samples that begin with zeros");
   }
+  if (stages.model.whole() != nullptr && options.on_layer) {
+    throw ConfigError(
+        "what layers read is looked at where they are whole (such as for the coverage of decoded "
+        "texts), and members of a team have parts: expected a plan without teams");
+  }
 }
 
 void check_float16(const PipelineOptions& options, const ScheduleShape& shape) {

@@ -111,6 +111,36 @@ schedule::ScheduleShape valid_shape(const model::Model& model, const std::vector
   return shape;
 }
 
+/// A GPU of several workers makes backward passes one after another: libtorch has one thread per
+/// device for them, in which a member would wait for another one whose turn never comes.
+void check_team_devices(const Site& site, const schedule::WorkerTable& table,
+                        const TeamPlace& place) {
+  const std::vector<at::Device>& devices = site.device_of_worker;
+  if (devices.empty()) return;
+  for (int r = 0; r < table.replicas(place.first); ++r) {
+    const WorkerId first = table.worker_of_replica(place.first, r);
+    for (int m = 0; m < place.size; ++m) {
+      const WorkerId worker = table.worker_of_replica(StageId{place.first.value + m}, r);
+      const at::Device device = devices[worker.index()];
+      if (device.type() != devices[first.index()].type()) {
+        throw ConfigError(fmt::format(
+            "members of the team of stage {} are on {} and {}, which round differently: expected "
+            "devices of one kind",
+            place.whole.value, devices[first.index()].str(), device.str()));
+      }
+      for (size_t other = 0; device.is_cuda() && other < devices.size(); ++other) {
+        if (other == worker.index() || devices[other] != device ||
+            site.rank_of_worker[other] != site.rank_of_worker[worker.index()])
+          continue;
+        throw ConfigError(fmt::format(
+            "worker {} is a member of a team and shares {} with worker {} of its process, where "
+            "backward passes are made one after another: expected a device or a process of its own",
+            worker.value, device.str(), other));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 StageWeights weights_of(const StageModule& module) {
@@ -131,7 +161,6 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
       gradient_groups(choose_groups(counts, options.gradient_groups)),
       world(options.world) {
   check_sharding(options, optimizer, counts.size());
-  check_teams();
   if (world == nullptr) {
     own_world = make_local_world(table.num_workers(), options.device_of_worker);
     world = own_world.get();
@@ -141,6 +170,7 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
                                   table.num_workers(), world->site().num_workers()));
   }
   make_devices();
+  if (model.whole() != nullptr) check_teams();
   choose_precisions();
   make_modules();
   held_by.resize(static_cast<size_t>(table.num_workers()));
@@ -156,7 +186,6 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
 }
 
 void Stages::check_teams() const {
-  if (model.whole() == nullptr) return;
   if (options.sync == plan::GradientSync::Asynchronous) {
     throw ConfigError(
         "members of a team have the same weights where these are not spread, and replicas that sum "
@@ -169,6 +198,13 @@ void Stages::check_teams() const {
     PENSTOCK_CHECK(maker.value == last.first.value + static_cast<int32_t>(m), maker, m);
   }
   PENSTOCK_CHECK(std::ssize(outputs) == last.size, outputs.size(), last.size);
+  for (const TeamPlace& place : teams) {
+    if (place.member == 0 && place.size > 1) check_team_devices(world->site(), table, place);
+  }
+  check_parts();
+}
+
+void Stages::check_parts() const {
   for (size_t l = 0; l < stage_of_layer.size(); ++l) {
     const LayerId id{static_cast<int32_t>(l)};
     for (size_t p = 0; p < model.layer(id).parameters().size(); ++p) {

@@ -71,6 +71,8 @@ struct Stages {
 
  private:
   void check_teams() const;
+  /// Throws ConfigError for parts that optimisers cannot step.
+  void check_parts() const;
   void make_devices();
   void choose_precisions();
   /// Where the tensors of this rank's replicas of a stage are; the CPU where it has none.

@@ -112,7 +112,7 @@ TEST(TeamRun, NormsCountWhatIsSpreadInEveryMemberAndOtherWeightsOnce) {
 
 TEST(TeamRun, EveryKindOfPassAndState) {
   const auto whole = two_stages();
-  std::vector<Case> cases(6, two_by(1));
+  std::vector<Case> cases(10, two_by(1));
   cases[0].recompute = {true, true};
   cases[1].kind = Strategy::ZbH1;
   cases[2].kind = Strategy::OneFOneB;
@@ -124,6 +124,13 @@ TEST(TeamRun, EveryKindOfPassAndState) {
   cases[4].offload = {true, true};
   cases[5].kind = Strategy::TwoBuffered;
   cases[5].policy = WeightPolicy::TwoBuffered;
+  cases[6].kind = Strategy::Chimera;
+  cases[6].replicas = {2, 2};
+  cases[7].kind = Strategy::ZbV;
+  cases[8] = cases[2];
+  cases[8].compensation = schedule::Compensation::Predict;
+  cases[9] = cases[2];
+  cases[9].policy = WeightPolicy::VerticalSync;
   for (const Case& setup : cases) {
     SCOPED_TRACE(plan::to_string(setup.kind));
     Case spread_setup = setup;
@@ -147,14 +154,15 @@ TEST(TeamRun, In16Bits) {
 }
 
 struct Training {
-  Training(const model::Model& model, const Case& setup_of_run)
+  Training(const model::Model& model, const Case& setup_of_run, World* world = nullptr)
       : setup(setup_of_run),
         optimizer(model::make_optimizer(setup.optimizer)),
         batches(setup.samples, setup.mini_batch, setup.parts, kOuter, 4),
         pipeline(model, setup.stage_of_layer, shape_with_teams(setup, 1).replicas, *optimizer,
                  {.seed = 3,
                   .deadline = std::chrono::seconds(20),
-                  .worker_of_replica = shape_with_teams(setup, 1).worker_of_replica}) {}
+                  .worker_of_replica = shape_with_teams(setup, 1).worker_of_replica,
+                  .world = world}) {}
 
   RunResult run() {
     return pipeline.run(make_schedule(setup, batches, pipeline), batches,
@@ -272,6 +280,26 @@ TEST_P(TeamRanks, TrainAsOneRankBitForBit) {
   }
 }
 
+/// Four ranks of one worker: two stages with two members each.
+TEST(TeamRun, TheBytesBetweenRanksAreThoseOfTheFormula) {
+  const TeamModel net = spread(two_stages(), 2);
+  const Case setup = in_teams(two_by(1), net, 2);
+  const RankRig mesh = rank_rigs().at(1);
+  std::vector<int64_t> sent(4);
+  const auto failures = on_ranks(mesh, {0, 1, 2, 3}, [&](World& world, size_t rank) {
+    Training training(net.model, setup, &world);
+    training.run();
+    sent[rank] = world.wire().sent_bytes;
+  });
+  ASSERT_THAT(failures, ::testing::Each(""));
+  const int64_t micro_batches = 6 * 4;
+  const int64_t value = 3 * kOuter * 4;          // of the samples of a micro-batch
+  const int64_t between_stages = 2 * 2 * value;  // both members, both directions
+  const int64_t sum = 2 * value + 4 * 8;         // of both members; what four messages say
+  const int64_t sums = 3;  // of values in both stages, of gradients in the second one
+  EXPECT_EQ(sent[0] + sent[1] + sent[2] + sent[3], micro_batches * (between_stages + sums * sum));
+}
+
 /// What a pipeline refuses; empty: nothing.
 std::string refusal(const std::function<void()>& body) {
   try {
@@ -355,10 +383,12 @@ std::string failure_of_member(
 }
 
 TEST(TeamRun, AFailureOfOneMemberEndsTheOthers) {
-  EXPECT_THAT(failure_of_member([](const at::Tensor&, model::Team&) -> at::Tensor {
-                throw RuntimeError("had enough");
-              }),
-              AllOf(HasSubstr("worker 1 (stage 1)"), HasSubstr("had enough")));
+  EXPECT_THAT(
+      failure_of_member(
+          [](const at::Tensor&, model::Team&) -> at::Tensor { throw RuntimeError("had enough"); }),
+      AllOf(HasSubstr("worker 1 (stage 0, member 1) failed in the forward pass of micro-batch "
+                      "0 (0F0@0)"),
+            HasSubstr("had enough")));
   // In backward, inside of autograd's engine, the other member waits for its gradient.
   EXPECT_THAT(failure_of_member([](const at::Tensor& x, model::Team& team) {
                 at::Tensor sum = model::sum_forward(x, team);

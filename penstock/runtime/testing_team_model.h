@@ -4,7 +4,6 @@
 //   const TeamModel net = spread(two_stages(), 2);   // 4 stages of the schedule
 #pragma once
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/model/device/devices.h"
 #include "penstock/model/model.h"
 #include "penstock/model/team.h"
 #include "penstock/model/team_functions.h"
@@ -107,8 +107,9 @@ class Drop final : public SmallLayer {
   model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
                          const model::ForwardContext& context) const override {
     if (!context.training) return {inputs[0]};
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(context.seed);
-    return {inputs[0] * at::empty_like(inputs[0]).bernoulli_(0.8, generator) / 0.8};
+    at::Tensor mask = at::empty_like(inputs[0]);
+    mask.bernoulli_(0.8, model::installed_devices().generator(mask.device(), context.seed));
+    return {inputs[0] * mask / 0.8};
   }
 };
 

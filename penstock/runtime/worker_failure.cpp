@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "penstock/runtime/fabric/status_board.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/units.h"
@@ -67,10 +68,11 @@ std::string out_of_device_memory(WorkerId worker, const Run& run, const WorkerDe
 std::exception_ptr failure_of(WorkerId worker, const Run& run, const WorkerDevice& device,
                               const Action* action) {
   const auto described = [&](const char* what) {
-    const std::string place = action == nullptr ? "start" : in_words(*action);
+    const schedule::ScheduleShape& shape = run.schedule().shape;
+    const std::string place = action == nullptr ? "start" : in_words(in_plan(shape, *action));
     const StageId stage = action == nullptr ? run.table.first_stage_of(worker) : action->stage;
     return std::make_exception_ptr(RuntimeError(fmt::format(
-        "worker {} (stage {}) failed in {}: {}", worker.value, stage.value, place, what)));
+        "worker {} ({}) failed in {}: {}", worker.value, stage_label(shape, stage), place, what)));
   };
   try {
     throw;

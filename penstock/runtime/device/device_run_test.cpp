@@ -8,6 +8,8 @@
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/runtime/device/testing_stream_checker.h"
 #include "penstock/runtime/test_support.h"
+#include "penstock/runtime/testing_team_model.h"
+#include "penstock/util/error.h"
 
 namespace penstock::runtime::testing {
 namespace {
@@ -91,6 +93,54 @@ TEST(DeviceRun, ReplicasShareOutTheOptimisersState) {
     expect_same_on({kFirst, kSecond}, setup);
     expect_same_on({kFirst, kFirst}, setup);
   }
+}
+
+/// Two stages with two members each, whose sums go through the host's memory.
+TEST(DeviceRun, MembersOfATeamExchange) {
+  const TeamModel net = spread(two_stages(), 2);
+  Case setup{.kind = Strategy::OneFOneBFlush,
+             .replicas = {1, 1},
+             .parts = 4,
+             .samples = kRunSamples,
+             .norm = true,
+             .max_grad_norm = 0.05,
+             .stage_of_layer = net.stage_of_layer,
+             .teams = {2, 2}};
+  const Trained expected = train(net.model, setup);
+  CheckedDevices devices(4);
+  setup.devices = &devices;
+  const at::Device third(at::kCUDA, 2);
+  const at::Device fourth(at::kCUDA, 3);
+  for (const std::vector<at::Device>& placement :
+       {std::vector{kFirst, kSecond, third, fourth}, {kFirst, kSecond, kCpu, kCpu}}) {
+    setup.device_of_worker = placement;
+    expect_same_bits(expected, train(net.model, setup));
+  }
+  EXPECT_THAT(devices.violations(), ::testing::IsEmpty());
+  EXPECT_GT(devices.operations(), 1000);
+}
+
+TEST(DeviceRun, AMemberOfATeamHasItsGpuAlone) {
+  const TeamModel net = spread(two_stages(), 2);
+  CheckedDevices devices(2);
+  const auto refusal = [&](const std::vector<at::Device>& placement) -> std::string {
+    try {
+      train(net.model, {.kind = Strategy::OneFOneBFlush,
+                        .replicas = {1, 1},
+                        .stage_of_layer = net.stage_of_layer,
+                        .device_of_worker = placement,
+                        .devices = &devices,
+                        .teams = {2, 2}});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal({kFirst, kSecond, kFirst, kCpu}),
+              ::testing::HasSubstr("worker 0 is a member of a team and shares cuda:0 with worker "
+                                   "2 of its process"));
+  EXPECT_THAT(refusal({kFirst, kCpu, kCpu, kCpu}),
+              ::testing::HasSubstr("the team of stage 0 are on cuda:0 and cpu"));
 }
 
 TEST(DeviceRun, ReplicasAddTheirGradients) {

@@ -7,6 +7,7 @@
 
 #include "penstock/model/device/testing_replays.h"
 #include "penstock/runtime/test_support.h"
+#include "penstock/runtime/testing_team_model.h"
 
 namespace penstock::runtime::testing {
 namespace {
@@ -68,6 +69,25 @@ TEST(StageGraphs, TheCpuTakesPartWithoutThem) {
                                           .parts = 4,
                                           .samples = kGraphSamples}),
             2 * (4 * kSteps - 2));
+}
+
+TEST(StageGraphs, AStageWhoseTeamMeetsInsideOfItHasNone) {
+  const TeamModel net = spread(two_stages(), 2);
+  model::ReplayingDevices devices(4, 1'000'000);
+  const Case setup{
+      .kind = Strategy::OneFOneBFlush,
+      .replicas = {1, 1},
+      .parts = 4,
+      .samples = kGraphSamples,
+      .stage_of_layer = net.stage_of_layer,
+      .device_of_worker = {kFirst, kSecond, at::Device(at::kCUDA, 2), at::Device(at::kCUDA, 3)},
+      .devices = &devices,
+      .device_graphs = true,
+      .teams = {2, 2}};
+  EXPECT_THAT(train(net.model, setup).graph_obstacles,
+              ::testing::ElementsAre("stage 0: a team's members meet inside of it",
+                                     "stage 1: a team's members meet inside of it"));
+  EXPECT_EQ(devices.launches(), 0);
 }
 
 TEST(StageGraphs, ReplicasAddTheirGradients) {

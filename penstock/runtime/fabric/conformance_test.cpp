@@ -23,6 +23,7 @@
 #include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
@@ -489,6 +490,165 @@ TEST_P(ConformanceTest, TheFirstFailureWakesEverybodyAndIsToldOnEveryRank) {
     });
     for (const std::string& failure : ended.failures)
       EXPECT_THAT(failure, HasSubstr("worker 3 has had enough"));
+  }
+}
+
+/// Two stages, with three members and with two.
+Schedule with_two_teams() {
+  const Schedule whole = schedule::generate(
+      Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
+  return schedule::lower(schedule::with_teams(whole, {3, 2}), {});
+}
+
+TeamExchange exchange_of(const Schedule& schedule, WorkerId worker, int64_t number) {
+  const schedule::TeamPlace place = schedule::place_in_team(schedule.shape, StageId{worker.value});
+  return {.first = place.first,
+          .member = place.member,
+          .number = number,
+          .op = number % 2 == 0 ? Op::Forward : Op::Backward,
+          .micro_batch = MicroBatchId{number / 2}};
+}
+int members_of(const TeamExchange& exchange) { return exchange.first.value == 0 ? 3 : 2; }
+
+/// What a member gives another one: of all sizes, some empty, some not contiguous, of two types.
+at::Tensor given(const TeamExchange& exchange, int from, int to) {
+  const int64_t kind = (exchange.number + from) % 4;
+  const auto value =
+      static_cast<double>(exchange.number * 100 + from * 10 + to + 1000 * exchange.first.value);
+  if (kind == 0) return at::full({0, 4}, value);
+  if (kind == 1) return at::full({70'001}, value);
+  if (kind == 2) return at::full({3, 2}, value).t();
+  return at::full({6}, static_cast<int64_t>(value), at::kLong);
+}
+
+using Change = std::function<at::Tensor(const at::Tensor&)>;
+
+/// Makes the exchange, with changed tensors where there is a `change`; what the others gave.
+WaitResult make_exchange(Fabric& fabric, const TeamExchange& exchange, Wait& wait,
+                         model::Tensors& taken, const Change& change = {}) {
+  model::Tensors parts;
+  std::vector<TensorLayout> expected;
+  for (int m = 0; m < members_of(exchange); ++m) {
+    const at::Tensor like = given(exchange, m, exchange.member);
+    expected.push_back({.sizes = like.sizes().vec(), .type = like.scalar_type()});
+    parts.emplace_back();
+    if (m == exchange.member) continue;
+    const at::Tensor part = given(exchange, exchange.member, m);
+    parts.back() = change ? change(part) : part;
+  }
+  fabric.start_exchange(exchange, std::move(parts), expected);
+  taken.assign(expected.size(), at::Tensor());
+  for (size_t m = 0; m < expected.size(); ++m) {
+    const auto from = static_cast<int>(m);
+    if (from == exchange.member) continue;
+    const WaitResult result = fabric.finish_exchange(exchange, from, expected[m], taken[m], wait);
+    if (result != WaitResult::Ready) return result;
+  }
+  return WaitResult::Ready;
+}
+
+TEST_P(ConformanceTest, MembersOfATeamGetWhatTheOthersGive) {
+  const Schedule schedule = with_two_teams();
+  for (const auto& ranks : placements(5)) {
+    const Ended ended = run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
+      for (int64_t number = 0; number < 24; ++number) {
+        const TeamExchange exchange = exchange_of(schedule, worker, number);
+        Wait wait = in_time();
+        model::Tensors taken;
+        ASSERT_EQ(make_exchange(fabric, exchange, wait, taken), WaitResult::Ready);
+        for (size_t m = 0; m < taken.size(); ++m) {
+          const auto from = static_cast<int>(m);
+          if (from != exchange.member)
+            expect_same({taken[m]}, {given(exchange, from, exchange.member)});
+        }
+      }
+    });
+    EXPECT_THAT(ended.failures, ::testing::Each(""));
+  }
+}
+
+TEST_P(ConformanceTest, AMemberThatGivesSomethingElseEndsTheRun) {
+  const Schedule schedule = with_two_teams();
+  const std::vector<Change> changes = {
+      [](const at::Tensor& tensor) {
+        return at::cat({tensor, tensor});
+      },
+      [](const at::Tensor& tensor) { return tensor.view(at::kDouble); },
+      [](const at::Tensor& tensor) {
+        return tensor.view({2, 3});
+      }};
+  for (const Change& change : changes) {
+    for (const auto& ranks : placements(5)) {
+      std::atomic<int> made = 0;
+      const Ended ended = run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
+        // In which member 1 gives 6 whole numbers.
+        const TeamExchange exchange = exchange_of(schedule, worker, 2);
+        if (exchange.first.value == 3) return;
+        Wait wait = in_time();
+        model::Tensors taken;
+        if (make_exchange(fabric, exchange, wait, taken,
+                          exchange.member == 1 ? change : Change()) == WaitResult::Ready)
+          ++made;
+      });
+      // The odd one has been given what it expects.
+      EXPECT_LE(made, 1);
+      EXPECT_THAT(ended.failures, ::testing::Each(HasSubstr("has given something else")));
+    }
+  }
+}
+
+TEST_P(ConformanceTest, AMemberThatDoesNotComeIsATimeoutAndAFailureWakesTheOthers) {
+  const Schedule schedule = with_two_teams();
+  for (const auto& ranks : placements(5)) {
+    std::atomic<int> late = 0;
+    const Ended ended = run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
+      const TeamExchange exchange = exchange_of(schedule, worker, 0);
+      model::Tensors taken;
+      if (exchange.first.value == 0) {
+        if (exchange.member == 2) return;
+        Wait soon = in_time(std::chrono::milliseconds(30));
+        EXPECT_EQ(make_exchange(fabric, exchange, soon, taken), WaitResult::TimedOut);
+        EXPECT_GE(soon.waited_ns, 20'000'000);
+        ++late;
+        return;
+      }
+      if (exchange.member == 1) {
+        // Other processes do not say when they are there.
+        const auto patience = GetParam().has_all_ranks ? std::chrono::milliseconds(kLong)
+                                                       : std::chrono::milliseconds(500);
+        const auto begun = std::chrono::steady_clock::now();
+        while (late < 2 && std::chrono::steady_clock::now() - begun < patience)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        throw RuntimeError("member 1 has had enough");
+      }
+      Wait wait = in_time();
+      EXPECT_EQ(make_exchange(fabric, exchange, wait, taken), WaitResult::Closed);
+    });
+    for (const std::string& failure : ended.failures)
+      EXPECT_THAT(failure, HasSubstr("member 1 has had enough"));
+  }
+}
+
+TEST_P(ConformanceTest, TensorsAreBroughtFromRankToRank) {
+  for (const auto& rank_of_worker : placements(4)) {
+    const Worlds worlds = GetParam().make(rank_of_worker);
+    std::vector<std::jthread> ranks;
+    for (const auto& world : worlds) {
+      ranks.emplace_back([&world] {
+        const Site& site = world->site();
+        for (int from = 0; from < site.num_ranks(); ++from) {
+          for (int to = 0; to < site.num_ranks(); ++to) {
+            const model::Tensors tensors{at::full({70'001}, static_cast<double>(from)),
+                                         at::Tensor(), at::full({0, 3}, to, at::kLong),
+                                         at::full({2, 3}, from * 10.0 + to).t()};
+            Wait wait = in_time();
+            const model::Tensors brought =
+                world->bring(from, to, site.rank == from ? tensors : model::Tensors{}, wait);
+            expect_same(brought, site.rank == to ? tensors : model::Tensors{});
+          }
+        }
+      });
+    }
   }
 }
 

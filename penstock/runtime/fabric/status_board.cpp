@@ -13,8 +13,11 @@ using schedule::Op;
 
 namespace {
 
-std::string describe_wait(const Action& action) {
+/// `exchange`: of a team; -1: none.
+std::string describe_wait(const Action& action, int64_t exchange, int member) {
   const std::string text = schedule::to_text(action);
+  if (exchange >= 0)
+    return fmt::format("for the team's exchange {} with member {} in {}", exchange, member, text);
   if (schedule::is_receive(action.op))
     return fmt::format("for {} from stage {}", text, action.peer.value);
   if (schedule::is_send(action.op))
@@ -42,12 +45,27 @@ std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape) {
   return labels;
 }
 
-StatusBoard::StatusBoard(std::vector<std::string> labels)
-    : labels_(std::move(labels)), entries_(labels_.size()) {}
+std::string stage_label(const schedule::ScheduleShape& shape, StageId stage) {
+  const schedule::TeamPlace place = schedule::place_in_team(shape, stage);
+  const std::string label = fmt::format("stage {}", place.whole.value);
+  return place.size == 1 ? label : fmt::format("{}, member {}", label, place.member);
+}
+
+Action in_plan(const schedule::ScheduleShape& shape, Action action) {
+  action.stage = schedule::place_in_team(shape, action.stage).whole;
+  if (schedule::is_receive(action.op) || schedule::is_send(action.op))
+    action.peer = schedule::place_in_team(shape, action.peer).whole;
+  return action;
+}
+
+StatusBoard::StatusBoard(const schedule::ScheduleShape& shape)
+    : labels_(worker_labels(shape)), entries_(labels_.size()) {
+  teams_.teams = shape.teams;
+}
 
 void StatusBoard::set(WorkerId worker, State state, const Action& action) {
   MutexLock lock(mutex_);
-  entries_[worker.index()] = {state, action, std::chrono::steady_clock::now()};
+  entries_[worker.index()] = {state, in_plan(teams_, action), std::chrono::steady_clock::now()};
 }
 
 void StatusBoard::set(WorkerId worker, State state) {
@@ -86,12 +104,8 @@ std::string StatusBoard::report(const std::vector<WorkerId>& workers) const {
         text += fmt::format("computes {} since {:.1f} s", schedule::to_text(entry.action), seconds);
         break;
       case State::Waiting:
-        text += fmt::format(
-            "waits {:.1f} s {}", seconds,
-            entry.exchange < 0
-                ? describe_wait(entry.action)
-                : fmt::format("for the team's exchange {} with member {} in {}", entry.exchange,
-                              entry.member, schedule::to_text(entry.action)));
+        text += fmt::format("waits {:.1f} s {}", seconds,
+                            describe_wait(entry.action, entry.exchange, entry.member));
         break;
       case State::Done:
         text += "is done";

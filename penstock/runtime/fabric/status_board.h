@@ -16,13 +16,17 @@ namespace penstock::runtime {
 /// "stage 1", "stages 0, 3", "stage 0, member 1": what each worker holds, of the plan's stages.
 std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape);
 
+/// A stage of the schedule as the plan's: "stage 1", "stage 0, member 1".
+std::string stage_label(const schedule::ScheduleShape& shape, StageId stage);
+/// The action with the plan's stages, in place of those of members.
+schedule::Action in_plan(const schedule::ScheduleShape& shape, schedule::Action action);
+
 /// Thread-safe. Each worker writes its own entry only; anyone may read.
 class StatusBoard {
  public:
   enum class State : uint8_t { Idle, Computing, Waiting, Done, Failed };
 
-  /// `labels`: what each worker holds, worker_labels().
-  explicit StatusBoard(std::vector<std::string> labels);
+  explicit StatusBoard(const schedule::ScheduleShape& shape);
 
   void set(WorkerId worker, State state, const schedule::Action& action);
   void set(WorkerId worker, State state);
@@ -43,6 +47,7 @@ class StatusBoard {
     int member = 0;
   };
   std::vector<std::string> labels_;
+  schedule::ScheduleShape teams_;  ///< of the run's shape: the teams alone
   mutable Mutex mutex_;
   std::vector<Entry> entries_ GUARDED_BY(mutex_);
 };

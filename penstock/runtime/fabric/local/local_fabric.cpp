@@ -24,7 +24,7 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
     : origin_ns(steady_ns()),
       exchange(setups.front()->schedule, setups.front()->credits),
       teams(setups.front()->schedule.shape),
-      board(worker_labels(setups.front()->schedule.shape)),
+      board(setups.front()->schedule.shape),
       gate(stops_of(setups)),
       losses(setups.front()->endless ? 0 : setups.front()->schedule.shape.num_mini_batches(),
              setups.front()->mini_batch_samples,

@@ -1,8 +1,6 @@
 #include "penstock/runtime/fabric/mesh/mesh_teams.h"
 
 #include <ATen/Functions.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/runtime/fabric/stopwatch.h"
@@ -18,19 +16,16 @@ namespace {
 /// Before messages between stages and gradients: whole teams wait for it.
 constexpr int kTeamUrgency = 2;
 
-/// Where a signature and the tensor behind it go, made when their first bytes come.
-net::Place place_of(const std::shared_ptr<model::Tensors>& parts, const TeamExchange& exchange,
-                    int from, const TensorLayout& expected) {
-  return [parts, exchange, from, expected](const std::vector<uint64_t>& sizes) {
-    *parts = {at::empty({1}, at::kLong),
-              at::empty(expected.sizes, at::TensorOptions(expected.type))};
-    if (sizes.size() != 2 || sizes[0] != parts->front().nbytes() ||
-        sizes[1] != parts->back().nbytes()) {
-      throw TransportError(fmt::format(
-          "sent, as member {} of stage {}, something else in exchange {} of the team than the {} "
-          "bytes that member {} expects",
-          from, exchange.first.value, exchange.number, parts->back().nbytes(), exchange.member));
-    }
+/// Where a signature and the tensor behind it go, made when their first bytes come. One of another
+/// size has another signature.
+net::Place place_of(const std::shared_ptr<model::Tensors>& parts, const TensorLayout& expected) {
+  return [parts, expected](const std::vector<uint64_t>& sizes) {
+    if (sizes.size() != 2 || sizes[0] != sizeof(uint64_t) || sizes[1] == net::kAbsent)
+      throw TransportError("sent something to a member of a team that is no signed tensor");
+    at::Tensor tensor = at::empty(expected.sizes, at::TensorOptions(expected.type));
+    if (tensor.nbytes() != sizes[1])
+      tensor = at::empty({static_cast<int64_t>(sizes[1])}, at::kByte);
+    *parts = {at::empty({1}, at::kLong), std::move(tensor)};
     return std::vector<net::Memory>{memory_of(parts->front()), memory_of(parts->back())};
   };
 }
@@ -95,7 +90,7 @@ void MeshTeams::start_exchange(const TeamExchange& exchange, model::Tensors part
     Posted& posted = members.posted[static_cast<size_t>(exchange.member)][m];
     posted.parts = std::make_shared<model::Tensors>();
     posted.transfer = mesh_.receive(peer, tag(members, exchange.number, other, exchange.member),
-                                    place_of(posted.parts, exchange, other, expected[m]));
+                                    place_of(posted.parts, expected[m]));
     const uint64_t signature =
         signature_of(exchange, {.sizes = parts[m].sizes().vec(), .type = parts[m].scalar_type()});
     OutgoingTensors out({as_tensor(signature), std::move(parts[m])});

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kAnswers{2};
 
 RankReports::RankReports(const RunNotes& notes, const Site& site,
                          const schedule::ScheduleShape& shape)
-    : notes_(notes), site_(site), labels_(worker_labels(shape)), board_(labels_) {}
+    : notes_(notes), site_(site), labels_(worker_labels(shape)), board_(shape) {}
 
 std::string RankReports::name_of(int rank) const {
   std::vector<std::string> workers;
