@@ -18,6 +18,7 @@
 #include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/test_support.h"
+#include "penstock/runtime/testing_team_model.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime::testing {
@@ -153,9 +154,9 @@ std::vector<at::Device> alternating(size_t workers) {
 }
 
 /// Returns the bytes that went by links.
-int64_t expect_same_across(const std::vector<int>& rank_of_worker, Case setup) {
+int64_t expect_same_across(const std::vector<int>& rank_of_worker, Case setup,
+                           const model::Model& model = skip_model(0.1)) {
   SCOPED_TRACE(plan::to_string(setup.kind));
-  const model::Model model = skip_model(0.1);
   const Trained expected = train(model, setup);
   CheckedDevices devices(2);
   setup.devices = &devices;
@@ -201,6 +202,24 @@ TEST(DeviceLinks, SeveralStagesOfAWorkerHaveLinksOfTheirOwn) {
   }
   expect_same_across(
       {0, 1}, {.kind = Strategy::Chimera, .replicas = {2, 2}, .parts = 4, .samples = kSamples});
+}
+
+/// Messages and sums of gradients go by links; what members give each other, through the hosts.
+TEST(DeviceLinks, MembersOfTeamsTrainAsOneProcessDoes) {
+  const TeamModel net = spread(two_stages(/*tied=*/true), 2);
+  for (const std::vector<int>& ranks :
+       {std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 1, 1, 2, 2, 3, 3}}) {
+    expect_same_across(ranks,
+                       {.kind = Strategy::OneFOneBFlush,
+                        .replicas = {2, 2},
+                        .parts = 4,
+                        .samples = kSamples,
+                        .norm = true,
+                        .max_grad_norm = 0.05,
+                        .stage_of_layer = net.stage_of_layer,
+                        .teams = {2, 2}},
+                       net.model);
+  }
 }
 
 TEST(DeviceLinks, ReplicasSendToEachOther) {
