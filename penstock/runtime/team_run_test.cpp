@@ -1,6 +1,7 @@
 // Pipelines whose stages are spread over teams train as the whole model does.
 #include <gmock/gmock.h>
 
+#include "penstock/model/device/copies.h"
 #include "penstock/model/parameter_optimizers.h"
 #include "penstock/runtime/fabric/faulty/testing_faulty_world.h"
 #include "penstock/runtime/fabric/testing_ranks.h"
@@ -166,7 +167,8 @@ struct Training {
 
   RunResult run() {
     return pipeline.run(make_schedule(setup, batches, pipeline), batches,
-                        {.learning_rate = [](int64_t) { return 0.05; }});
+                        {.learning_rate = [](int64_t) { return 0.05; },
+                         .average_share = [](int64_t) { return 0.5; }});
   }
 
   Case setup;
@@ -181,20 +183,20 @@ Case whole_case() {
   return setup;
 }
 
+std::vector<LayerSnapshot> copies_of(std::vector<LayerSnapshot> layers) {
+  for (LayerSnapshot& layer : layers) {
+    layer.weights = model::copies_of(layer.weights);
+    layer.buffers = model::copies_of(layer.buffers);
+    for (model::Tensors& state : layer.optimizer_state) state = model::copies_of(state);
+  }
+  return layers;
+}
+
 TEST(TeamRun, GoesOnFromWholeLayersInTeamsOfAnySize) {
   const auto whole = two_stages();
   Training first(*whole, whole_case());
   first.run();
-  const std::vector<LayerSnapshot> saved = first.pipeline.snapshot();
-  std::vector<LayerSnapshot> copy = saved;
-  for (LayerSnapshot& layer : copy) {
-    for (auto* list : {&layer.weights, &layer.buffers}) {
-      for (at::Tensor& tensor : *list) tensor = tensor.clone();
-    }
-    for (model::Tensors& state : layer.optimizer_state) {
-      for (at::Tensor& tensor : state) tensor = tensor.clone();
-    }
-  }
+  const std::vector<LayerSnapshot> copy = copies_of(first.pipeline.snapshot());
   const RunResult expected = first.run();
   for (const int size : {2, 3}) {
     const TeamModel net = spread(whole, size);
@@ -209,6 +211,49 @@ TEST(TeamRun, GoesOnFromWholeLayersInTeamsOfAnySize) {
     EXPECT_NEAR(found.mini_batches.back().mean_loss(), expected.mini_batches.back().mean_loss(),
                 1e-6);
   }
+}
+
+/// Each rank has one member of a stage.
+TEST(TeamRun, ARankLoadsTheLayersOfWhichItHasParts) {
+  const auto whole = two_stages();
+  Training first(*whole, whole_case());
+  first.run();
+  const std::vector<LayerSnapshot> saved = copies_of(first.pipeline.snapshot());
+  const TeamModel net = spread(whole, 2);
+  std::vector<std::vector<LayerSnapshot>> back(4);
+  const auto failures = on_ranks(rank_rigs().front(), {0, 1, 2, 3}, [&](World& world, size_t r) {
+    Training other(net.model, in_teams(two_by(1), net, 2), &world);
+    std::vector<LayerSnapshot> own(saved.size());
+    for (size_t l = 0; l < saved.size(); ++l) {
+      const bool holds = other.pipeline.holds(LayerId{static_cast<int32_t>(l)});
+      EXPECT_EQ(holds, (l < 5) == (r < 2)) << l << " on " << r;
+      if (holds) own[l] = saved[l];
+    }
+    other.pipeline.load(own, 6);
+    back[r] = other.pipeline.snapshot();
+  });
+  ASSERT_THAT(failures, ::testing::Each(""));
+  for (size_t l = 0; l < saved.size(); ++l) {
+    for (size_t r = 0; r < 4; ++r) EXPECT_EQ(back[r][l].here, r == (l < 5 ? 0u : 2u));
+    const LayerSnapshot& found = back[l < 5 ? 0 : 2][l];
+    EXPECT_EQ(weight_difference({found}, {saved[l]}), 0);
+  }
+}
+
+TEST(TeamRun, RunningMeansOfTheWeightsChangePlaces) {
+  const auto whole = two_stages();
+  Case setup = whole_case();
+  setup.optimizer.averages = true;
+  const auto trained = [&](const model::Model& model, const Case& own, bool exchanges = true) {
+    Training training(model, own);
+    training.run();
+    if (exchanges) training.pipeline.exchange_averages();
+    return copies_of(training.pipeline.snapshot());
+  };
+  const TeamModel net = spread(whole, 2);
+  const auto expected = trained(*whole, setup);
+  EXPECT_LT(weight_difference(trained(net.model, in_teams(setup, net, 2)), expected), kTolerance);
+  EXPECT_GT(weight_difference(trained(*whole, setup, false), expected), 1e-3);
 }
 
 TEST(TeamRun, EvaluatesWithOneMembersLoss) {
