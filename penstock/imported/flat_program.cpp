@@ -110,7 +110,8 @@ class Flattener {
       Node node = original;
       for (auto& input : node.inputs) rename(input.value, names);
       for (Argument& output : node.outputs) rename(output, names);
-      if (!inner_graph(node, names, gradient, depth)) flat_.steps.push_back({node, gradient});
+      if (!inner_graph(node, names, gradient, depth))
+        flat_.steps.push_back({.node = node, .gradient = gradient});
     }
   }
 
@@ -234,6 +235,42 @@ std::string place_of(const exported::Node& node) {
   if (!line.empty()) details += (details.empty() ? "" : ", ") + line;
   return printable(details.empty() ? fmt::format("'{}'", name)
                                    : fmt::format("'{}' ({})", name, details));
+}
+
+FlatProgram excerpt(const FlatProgram& program, const std::vector<size_t>& steps,
+                    const std::vector<std::string>& names) {
+  FlatProgram some;
+  const auto add_tensor = [&](const std::string& name) {
+    const auto found = program.tensors.find(name);
+    if (found != program.tensors.end()) some.tensors.insert(*found);
+  };
+  const auto add = [&](const Argument& argument) {
+    for (const std::string& name : names_in(argument)) add_tensor(name);
+    if (const auto* several = std::get_if<std::vector<std::optional<TensorArgument>>>(&argument)) {
+      for (const auto& one : *several) {
+        if (one) add_tensor(one->name);
+      }
+    }
+    const auto add_size = [&](const exported::SymIntArgument& size) {
+      const auto* name = std::get_if<std::string>(&size.value);
+      if (name == nullptr) return;
+      const auto found = program.sizes.find(*name);
+      if (found != program.sizes.end()) some.sizes.insert(*found);
+    };
+    if (const auto* size = std::get_if<exported::SymIntArgument>(&argument)) add_size(*size);
+    if (const auto* sizes = std::get_if<std::vector<exported::SymIntArgument>>(&argument))
+      std::for_each(sizes->begin(), sizes->end(), add_size);
+  };
+  for (const size_t s : steps) {
+    Step step = program.steps[s];
+    step.node.stack_trace.clear();
+    if (!step.ordinal) step.ordinal = some.steps.size();
+    for (const auto& input : step.node.inputs) add(input.value);
+    for (const Argument& output : step.node.outputs) add(output);
+    some.steps.push_back(std::move(step));
+  }
+  for (const std::string& name : names) add_tensor(name);
+  return some;
 }
 
 FlatProgram flatten(const exported::Program& program, Reasons& reasons) {

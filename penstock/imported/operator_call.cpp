@@ -50,6 +50,12 @@ std::vector<const Argument*> arguments_of_attention(const exported::Node& node) 
   return arguments;
 }
 
+std::vector<const Argument*> arguments_in_order(const exported::Node& node) {
+  std::vector<const Argument*> arguments;
+  for (const auto& input : node.inputs) arguments.push_back(&input.value);
+  return arguments;
+}
+
 /// A normalisation without running statistics takes those of its input in evaluation, too.
 bool lacks_running_statistics(std::string_view target,
                               const std::vector<const Argument*>& arguments) {
@@ -63,11 +69,16 @@ bool lacks_running_statistics(std::string_view target,
 OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
                            const std::function<size_t(const std::string&)>& slot_of,
                            uint64_t ordinal)
-    : gradient_(step.gradient), handle_(find_operator(step.node.target)), ordinal_(ordinal) {
+    : team_(step.team),
+      gradient_(step.gradient),
+      handle_(find_operator(step.node.target)),
+      ordinal_(step.ordinal.value_or(ordinal)) {
   const exported::Node& node = step.node;
   choose_kind(node);
-  const std::vector<const Argument*> arguments =
-      handle_ ? matched(node, handle_->schema()) : arguments_of_attention(node);
+  const std::vector<const Argument*> arguments = handle_ ? matched(node, handle_->schema())
+                                                 : kind_ == Kind::Team
+                                                     ? arguments_in_order(node)
+                                                     : arguments_of_attention(node);
   for (size_t i = 0; i < arguments.size(); ++i) {
     constants_.push_back(place(i, arguments[i], program, slot_of));
     if (handle_) note_meaning(i, node, arguments);
@@ -85,7 +96,9 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
 
 void OperatorCall::choose_kind(const exported::Node& node) {
   const std::string_view target = node.target;
-  if (is(target, kAttention) && (!handle_ || is_positive(node, "dropout_p", 4))) {
+  if (team_ && team_->kind != TeamStep::Kind::WholeMask) {
+    kind_ = Kind::Team;
+  } else if (is(target, kAttention) && (!handle_ || is_positive(node, "dropout_p", 4))) {
     kind_ = Kind::Attention;
   } else if (is(target, "dropout") || is(target, "dropout_")) {
     kind_ = Kind::Dropout;
@@ -262,6 +275,13 @@ void OperatorCall::run_recurrent(std::vector<c10::IValue>& stack,
   for (const std::vector<at::Tensor>& of_layers : last) stack.emplace_back(at::cat(of_layers, 0));
 }
 
+at::Tensor OperatorCall::mask(std::vector<int64_t> sizes, const at::Tensor& like,
+                              double probability, const CallContext& context) const {
+  if (team_) sizes[team_->dimension] = team_->whole;
+  const at::Tensor drawn = dropout_mask(sizes, like, probability, seeded(context, ordinal_));
+  return team_ ? own_runs(drawn, *team_) : drawn;
+}
+
 void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContext& context) const {
   const bool training = context.forward->training;
   if (kind_ == Kind::Uniform || kind_ == Kind::Normal) {
@@ -285,6 +305,10 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
     stack = written_(stack);
     return;
   }
+  if (kind_ == Kind::Team) {
+    stack = {run_team_step(*team_, stack, context.forward->team)};
+    return;
+  }
   if (kind_ == Kind::Gelu) {
     stack = {model::gelu(stack[0].toTensor(), std::string(stack[1].toStringRef()))};
     return;
@@ -301,7 +325,7 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
       const at::Tensor query = stack[0].toTensor();
       std::vector<int64_t> sizes = query.sizes().vec();
       sizes.back() = stack[1].toTensor().size(-2);
-      keep = dropout_mask(sizes, query, probability, seeded(context, ordinal_));
+      keep = mask(std::move(sizes), query, probability, context);
     }
     stack = {attention(stack, keep)};
     return;
@@ -315,8 +339,8 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
   }
   std::vector<int64_t> sizes = input.sizes().vec();
   if (kind_ == Kind::FeatureDropout) std::fill(sizes.begin() + 2, sizes.end(), 1);
-  const at::Tensor mask = dropout_mask(sizes, input, probability, seeded(context, ordinal_));
-  stack = {in_place_ ? at::Tensor(input).mul_(mask) : at::mul(input, mask)};
+  const at::Tensor drawn = mask(std::move(sizes), input, probability, context);
+  stack = {in_place_ ? at::Tensor(input).mul_(drawn) : at::mul(input, drawn)};
 }
 
 void OperatorCall::take_results(const std::vector<c10::IValue>& stack,

@@ -28,7 +28,7 @@ struct CallContext {
 class OperatorCall {
  public:
   /// `slot_of` gives a tensor's place in the table of values. `ordinal` tells random steps of one
-  /// layer apart. The step has facts.
+  /// layer apart, unless the step has its own. The step has facts, or is one of a team.
   OperatorCall(const Step& step, const FlatProgram& program,
                const std::function<size_t(const std::string&)>& slot_of, uint64_t ordinal);
 
@@ -53,7 +53,8 @@ class OperatorCall {
     Gelu,
     Linear,
     Recurrent,
-    Written
+    Written,
+    Team
   };
   struct TensorPlace {
     size_t argument;
@@ -83,6 +84,10 @@ class OperatorCall {
 
   void fill(std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& values,
             const CallContext& context) const;
+  /// A mask of dropout for a tensor of these sizes; where that is a part, its part of the mask of
+  /// the whole.
+  at::Tensor mask(std::vector<int64_t> sizes, const at::Tensor& like, double probability,
+                  const CallContext& context) const;
   /// A recurrent network layer by layer, with dropout in between.
   void run_recurrent(std::vector<c10::IValue>& stack, const CallContext& context) const;
   void run_special(std::vector<c10::IValue>& stack, const CallContext& context) const;
@@ -91,6 +96,7 @@ class OperatorCall {
 
   Kind kind_ = Kind::Plain;
   WrittenOut written_ = nullptr;
+  std::optional<TeamStep> team_;
   bool in_place_ = false;
   bool gradient_ = true;
   std::optional<c10::OperatorHandle> handle_;

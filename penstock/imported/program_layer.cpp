@@ -45,10 +45,19 @@ at::ScalarType output_type(const std::string& output, const FlatProgram& program
   }
 }
 
+std::vector<std::string> names_of(const LayerParts& parts) {
+  std::vector<std::string> names;
+  for (const auto* some :
+       {&parts.inputs, &parts.outputs, &parts.parameters, &parts.buffers, &parts.constants})
+    names.insert(names.end(), some->begin(), some->end());
+  return names;
+}
+
 }  // namespace
 
 ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
     : parts_(std::move(parts)),
+      program_(excerpt(program, parts_.steps, names_of(parts_))),
       constants_(std::move(parts_.constant_values)),
       shapes_({.names = parts_.inputs, .shapes = parts_.input_shapes},
               {.names = parts_.outputs, .shapes = parts_.output_shapes}, parts_.hints,
@@ -144,7 +153,8 @@ std::vector<int64_t> ProgramLayer::values_of(const std::vector<exported::Symboli
 
 at::Tensor ProgramLayer::empty_output(size_t output, int64_t batch) const {
   const exported::TensorMeta& meta = output_metas_.at(output);
-  if (meta.sizes.empty() || parts_.shares_output) return {};
+  if (meta.sizes.empty() || meta.strides.size() != meta.sizes.size() || parts_.shares_output)
+    return {};
   try {
     return at::empty_strided(values_of(meta.sizes, batch), values_of(meta.strides, batch),
                              at::TensorOptions().dtype(output_types_.at(output)));

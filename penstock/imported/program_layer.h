@@ -19,6 +19,7 @@
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/layer.h"
+#include "penstock/shard/shardable.h"
 
 namespace penstock::imported {
 
@@ -65,7 +66,8 @@ class ProgramLayer final : public model::Layer,
                            public model::ComputesInFloat32,
                            public model::LimitsBatches,
                            public model::CountsTargets,
-                           public model::KnownCode {
+                           public model::KnownCode,
+                           public shard::Shardable {
  public:
   ProgramLayer(LayerParts parts, const FlatProgram& program);
 
@@ -90,6 +92,17 @@ class ProgramLayer final : public model::Layer,
                          model::TensorSpan inputs,
                          const model::ForwardContext& context) const override;
 
+  // In a team: team_layer.cpp.
+  std::vector<size_t> candidates() const override;
+  shard::LayerTypes infer(const std::vector<shard::Type>& inputs, const Shapes& shapes,
+                          shard::Walk& walk) const override;
+  std::vector<shard::Piece> pieces(const shard::LayerTypes& types, const Shapes& shapes,
+                                   const shard::Member& member) const override;
+
+  const LayerParts& parts() const { return parts_; }
+  /// Its steps alone.
+  const FlatProgram& program() const { return program_; }
+
  private:
   /// What a batch normalisation takes the statistics of.
   void note_normalised(const exported::Node& node, const FlatProgram& program);
@@ -102,6 +115,7 @@ class ProgramLayer final : public model::Layer,
   void describe(const FlatProgram& program);
 
   LayerParts parts_;
+  FlatProgram program_;
   DeviceCopies constants_;
   std::vector<OperatorCall> calls_;
   std::vector<std::string> places_;  ///< of the calls, for errors

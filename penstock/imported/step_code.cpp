@@ -75,6 +75,11 @@ std::string code_of(const Step& step, const FlatProgram& program,
     code += fmt::format(" {}={}", argument.name, std::visit(text, argument.value));
   for (const exported::Argument& output : step.node.outputs)
     code += fmt::format(" -> {}", std::visit(text, output));
+  if (step.team) {
+    code += fmt::format(" part of {} along dimension {}:", step.team->whole, step.team->dimension);
+    for (const model::TensorPart::Run& run : step.team->runs)
+      code += fmt::format(" {}+{}", run.begin, run.length);
+  }
   return code + '\n';
 }
 

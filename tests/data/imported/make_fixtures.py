@@ -205,6 +205,106 @@ class DataDependent(nn.Module):
         return self.fc(F.alpha_dropout(x.flatten(1), 0.1, True))
 
 
+def rms_norm(x, weight):
+    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class GroupedBlock(nn.Module):
+    """As Llama and Qwen3: grouped heads, norms of queries and keys, rotated places, a packed gate;
+    and a bias for each head and distance, as T5 has."""
+
+    def __init__(self, width, heads, groups, size):
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, size
+        self.norm1 = nn.Parameter(torch.ones(width))
+        self.q_proj = nn.Linear(width, heads * size, bias=False)
+        self.k_proj = nn.Linear(width, groups * size, bias=False)
+        self.v_proj = nn.Linear(width, groups * size, bias=False)
+        self.q_norm = nn.Parameter(torch.linspace(0.5, 1.5, size))
+        self.k_norm = nn.Parameter(torch.linspace(1.5, 0.5, size))
+        self.distances = nn.Embedding(4, heads)
+        self.o_proj = nn.Linear(heads * size, width, bias=False)
+        self.norm2 = nn.Parameter(torch.ones(width))
+        self.gate_up = nn.Linear(width, 2 * 3 * width, bias=False)
+        self.down = nn.Linear(3 * width, width)
+
+    def rotated(self, x, cosine, sine):
+        first, second = x[..., : self.size // 2], x[..., self.size // 2 :]
+        return x * cosine + torch.cat((-second, first), -1) * sine
+
+    def forward(self, x):
+        batch, time = x.shape[0], x.shape[1]
+        places = torch.arange(time)
+        angles = places[:, None] / 10.0 ** torch.arange(self.size // 2)
+        cosine, sine = torch.cat((angles, angles), -1).cos(), torch.cat((angles, angles), -1).sin()
+        h = rms_norm(x, self.norm1)
+        q = self.q_proj(h).view(batch, time, -1, self.size).transpose(1, 2)
+        k = self.k_proj(h).view(batch, time, -1, self.size).transpose(1, 2)
+        v = self.v_proj(h).view(batch, time, -1, self.size).transpose(1, 2)
+        q = self.rotated(rms_norm(q, self.q_norm), cosine, sine)
+        k = self.rotated(rms_norm(k, self.k_norm), cosine, sine)
+        times = self.heads // self.groups
+        k = k[:, :, None].expand(-1, -1, times, -1, -1).reshape(batch, self.heads, time, self.size)
+        v = v.repeat_interleave(times, 1)
+        scores = q @ k.transpose(2, 3) / self.size**0.5
+        apart = (places[:, None] - places[None, :]).clamp(0, 3)
+        scores += self.distances(apart).permute(2, 0, 1).unsqueeze(0)
+        scores = scores.masked_fill(places[:, None] < places[None, :], -1e9)
+        shares = F.dropout(torch.softmax(scores, -1), 0.1, self.training)
+        x = x + self.o_proj((shares @ v).transpose(1, 2).reshape(batch, time, -1))
+        gate, up = self.gate_up(rms_norm(x, self.norm2)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class TransposedBlock(nn.Module):
+    """As GPT-2: weights [in, out], queries, keys and values side by side; tokens of all samples in
+    one dimension."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        for name, read, made in [
+            ("qkv", width, 3 * width),
+            ("out", width, width),
+            ("up", width, 2 * width),
+            ("down", 2 * width, width),
+        ]:
+            self.register_parameter(name, nn.Parameter(0.2 * torch.randn(read, made)))
+            self.register_parameter(name + "_bias", nn.Parameter(0.2 * torch.randn(made)))
+
+    def product(self, x, name):
+        weight, bias = self.get_parameter(name), self.get_parameter(name + "_bias")
+        made = torch.addmm(bias, x.view(-1, x.shape[-1]), weight)
+        return made.view(x.shape[0], x.shape[1], weight.shape[1])
+
+    def forward(self, x):
+        width = x.shape[2]
+        q, k, v = (
+            one.view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
+            for one in self.product(self.norm1(x), "qkv").split(width, 2)
+        )
+        a = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
+        x = x + self.product(a.transpose(1, 2).reshape(x.shape[0], x.shape[1], width), "out")
+        return x + F.dropout(self.product(F.gelu(self.product(self.norm2(x), "up")), "down"), 0.1)
+
+
+class Grouped(nn.Module):
+    """A language model of both blocks, with its own loss: for teams of workers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(21, 16, padding_idx=3)
+        self.one = GroupedBlock(16, 8, 4, 4)
+        self.other = TransposedBlock(16, 4)
+        self.head = nn.Linear(16, 21)
+
+    def forward(self, input_ids, labels):
+        logits = self.head(self.other(self.one(self.embed(input_ids))))
+        labels = F.pad(labels, (0, 1), value=-100)[:, 1:]
+        return F.cross_entropy(logits.view(-1, 21), labels.reshape(-1), label_smoothing=0.1)
+
+
 def write_safetensors(path, tensors):
     header, data = {}, b""
     for name, tensor in tensors.items():
@@ -246,6 +346,9 @@ def sample(name, batch):
     if name == "counted":
         ids = torch.randint(0, 16, (batch, 8))
         return ids, ids.clone(), torch.tensor(1)  # one tensor would be one input
+    if name == "grouped":
+        ids = torch.randint(0, 21, (batch, 6))
+        return ids, ids.clone()
     if name in ("tokens", "ownloss"):
         ids = torch.randint(0, 16, (batch, 8))
         mask = torch.arange(8) < torch.randint(4, 9, (batch, 1))
@@ -311,6 +414,7 @@ def main():
     export(folder, "letters", Letters())
     export(folder, "ownloss", OwnLoss())
     export(folder, "counted", Counted())
+    export(folder, "grouped", Grouped())
 
 
 if __name__ == "__main__":

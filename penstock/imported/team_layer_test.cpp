@@ -1,0 +1,98 @@
+// Layers of programs on parts of their weights against whole ones: float64, threads as members.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include <ATen/ATen.h>
+
+#include "penstock/imported/import_model.h"
+#include "penstock/shard/check_types.h"
+#include "penstock/shard/testing_sharded.h"
+
+namespace penstock::imported {
+namespace {
+
+using model::Tensors;
+
+constexpr shard::ShardOptions kAll{.only_worthwhile = false};
+
+std::shared_ptr<const model::Model> program(const std::string& name) {
+  return std::make_shared<const model::Model>(
+      import_model(std::string(PENSTOCK_TEST_DATA) + "/" + name + ".pt2"));
+}
+
+Tensors random_inputs(const model::Model& model, int64_t batch) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
+  Tensors inputs;
+  for (const model::InputSpec& input : model.inputs()) {
+    std::vector<int64_t> sizes{batch};
+    sizes.insert(sizes.end(), input.shape.begin(), input.shape.end());
+    const at::Tensor values = at::empty(sizes, input.type == at::kLong ? at::kLong : at::kDouble);
+    if (input.type == at::kLong)
+      inputs.push_back(values.random_(0, input.values > 0 ? input.values : 2, generator));
+    else
+      inputs.push_back(values.normal_(0, 1, generator));
+  }
+  return inputs;
+}
+
+/// The share of the trained numbers that is in parts.
+double spread_share(const std::shared_ptr<const model::Model>& model, int members) {
+  const std::vector<StageId> stages(static_cast<size_t>(model->graph().num_layers()), StageId{0});
+  const shard::ShardedModel sharded = shard::shard(model, stages, {members}, kAll);
+  EXPECT_EQ(shard::check_types(sharded), std::vector<std::string>());
+  return static_cast<double>(sharded.shares[0].spread_numbers) /
+         static_cast<double>(sharded.shares[0].numbers);
+}
+
+struct Spread {
+  std::string program;
+  double of_two = 0;    ///< at least this share, by 2 members
+  double of_three = 0;  ///< by 3, and by 4
+};
+
+class ProgramInTeam : public testing::TestWithParam<Spread> {};
+
+// All but norms and biases of what is summed; two heads have no parts for three members.
+INSTANTIATE_TEST_SUITE_P(Models, ProgramInTeam,
+                         testing::Values(Spread{"grouped", 0.97, 0.97}, Spread{"tokens", 0.96, 0.5},
+                                         Spread{"letters", 0.97, 0.7}, Spread{"ownloss", 0.96, 0.5},
+                                         Spread{"transformer", 0.46, 0.06}, Spread{"counted", 1, 1},
+                                         Spread{"cnn", 0.99, 0.99}),
+                         [](const auto& info) { return info.param.program; });
+
+TEST_P(ProgramInTeam, ComputesWhatTheWholeDoes) {
+  const auto whole = program(GetParam().program);
+  for (const int members : {2, 3, 4}) {
+    SCOPED_TRACE(members);
+    EXPECT_GE(spread_share(whole, members), members == 2 ? GetParam().of_two : GetParam().of_three);
+    shard::testing::expect_same(whole, random_inputs(*whole, 3), members, kAll);
+  }
+}
+
+/// Constants are float32.
+TEST(ProgramsInTeams, FrozenWeightsStayWhole) {
+  const auto whole = program("branches");
+  shard::testing::expect_same(whole, random_inputs(*whole, 3), 2, kAll, 1e-5, at::kFloat);
+}
+
+/// Further models, too large for the repository: PENSTOCK_MODELS names a folder of them.
+TEST(ProgramsInTeams, FurtherModels) {
+  const char* folder = std::getenv("PENSTOCK_MODELS");
+  if (folder == nullptr) GTEST_SKIP() << "no folder in PENSTOCK_MODELS";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".pt2") continue;
+    SCOPED_TRACE(entry.path().string());
+    const auto whole = std::make_shared<const model::Model>(import_model(entry.path().string()));
+    for (const int members : {2, 3, 4}) {
+      SCOPED_TRACE(members);
+      EXPECT_GT(spread_share(whole, members), 0.5);
+      shard::testing::expect_same(whole, random_inputs(*whole, 3), members, kAll, 1e-5, at::kFloat);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock::imported

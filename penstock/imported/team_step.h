@@ -1,0 +1,48 @@
+// What a member of a team does beside the operators of a program, where its layer works on parts:
+// sums over the members, parts of whole values, and operators that need the others. Internal to
+// imported.
+//
+//   const at::Tensor y = run_team_step({.kind = TeamStep::Kind::SumForward}, {x}, context.team);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "penstock/model/parts.h"
+#include "penstock/model/team.h"
+
+namespace penstock::imported {
+
+struct TeamStep {
+  enum class Kind : uint8_t {
+    SumForward,    ///< model::sum_forward()
+    SumBackward,   ///< model::sum_backward()
+    OwnPart,       ///< the member's part of an equal value, model::part()
+    Embedding,     ///< own_rows()
+    CrossEntropy,  ///< cross_entropy_of_parts()
+    WholeMask      ///< the program's operator; its random mask is drawn for the whole value
+  };
+  Kind kind = Kind::SumForward;
+  size_t dimension = 0;                           ///< of the part
+  int64_t whole = 0;                              ///< the whole length
+  std::vector<model::TensorPart::Run> runs = {};  ///< that are the member's
+  std::vector<int64_t> lengths = {};              ///< of all members' parts
+  bool operator==(const TeamStep&) const = default;
+};
+
+/// "penstock.sum_forward": the target of a node that is no operator of the program.
+std::string target_of(TeamStep::Kind kind);
+
+/// The runs of a tensor that has the whole length.
+at::Tensor own_runs(const at::Tensor& whole, const TeamStep& step);
+
+/// What becomes of the node's arguments. Not for WholeMask. Blocks where members exchange. Without
+/// a team, as for the profile of one member, nothing is exchanged.
+at::Tensor run_team_step(const TeamStep& step, const std::vector<c10::IValue>& arguments,
+                         model::Team* team);
+
+}  // namespace penstock::imported

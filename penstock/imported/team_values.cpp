@@ -1,0 +1,325 @@
+#include "penstock/imported/team_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "penstock/imported/known_operators.h"
+#include "penstock/util/check.h"
+#include "penstock/util/text/printable.h"
+
+namespace penstock::imported {
+
+using exported::NamedArgument;
+using exported::TensorArgument;
+
+using shard::Type;
+
+namespace {
+
+bool holds_fractions(const std::string& name, const FlatProgram& program) {
+  using exported::ScalarType;
+  const auto found = program.tensors.find(name);
+  if (found == program.tensors.end()) return true;
+  const ScalarType type = found->second.type;
+  return type == ScalarType::Float || type == ScalarType::Double || type == ScalarType::Half ||
+         type == ScalarType::BFloat16 || type == ScalarType::ComplexFloat;
+}
+
+int64_t total(const std::vector<int64_t>& blocks) {
+  return std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
+}
+
+}  // namespace
+
+TeamValues::TeamValues(const LayerParts& parts, const FlatProgram& program,
+                       const std::vector<Type>& inputs, shard::Walk& walk,
+                       const shard::Member* member,
+                       const std::map<std::string, std::set<int64_t>>& cuts)
+    : parts_(parts), program_(program), walk_(walk), member_(member), cuts_(cuts), sizes_(program) {
+  made_.tensors = program.tensors;
+  made_.sizes = program.sizes;
+  for (size_t i = 0; i < parts.inputs.size(); ++i) {
+    set(parts.inputs[i], inputs.at(i));
+    if (holds_fractions(parts.inputs[i], program)) with_gradient_.insert(parts.inputs[i]);
+  }
+  with_gradient_.insert(parts.parameters.begin(), parts.parameters.end());
+  for (const Step& step : program.steps) {
+    for (const std::string& name : StepEdit(step, program).reads()) ++num_reads_[name];
+  }
+  find_changes();
+}
+
+std::string TeamValues::root_of(std::string name) const {
+  for (auto found = shares_memory_.find(name); found != shares_memory_.end();
+       found = shares_memory_.find(name))
+    name = found->second;
+  return name;
+}
+
+void TeamValues::find_changes() {
+  std::map<std::string, size_t> changed;
+  for (size_t s = 0; s < program_.steps.size(); ++s) {
+    const StepEdit edit(program_.steps[s], program_);
+    const std::vector<std::string> reads = edit.reads();
+    if (reads.empty()) continue;
+    const bool shares = is_view_only(edit.step().node.target) || edit.is_in_place();
+    for (const std::string& made : edit.outputs()) {
+      if (shares && !made.empty() && root_of(made) != root_of(reads.front()))
+        shares_memory_[root_of(made)] = root_of(reads.front());
+    }
+    if (edit.is_in_place()) changed[reads.front()] = s;
+  }
+  for (const auto& [name, step] : changed) {
+    size_t& last = last_change_[root_of(name)];
+    last = std::max(last, step);
+  }
+}
+
+bool TeamValues::is_changed(const std::string& name) const {
+  const auto found = last_change_.find(root_of(name));
+  return found != last_change_.end() && found->second >= position_;
+}
+
+const Type& TeamValues::type(const std::string& name) const {
+  static const Type equal;
+  const auto found = types_.find(name);
+  return found == types_.end() ? equal : found->second;
+}
+
+void TeamValues::set(const std::string& name, const Type& type) {
+  types_[name] = type;
+  if (!type.is_part()) return;
+  const auto found = made_.tensors.find(name);
+  if (found == made_.tensors.end()) return;
+  found->second.sizes.at(type.dimension) = exported::SymbolicInt{.value = own(type)};
+  found->second.strides.clear();
+}
+
+void TeamValues::set_partial(const std::string& name, const std::string& like) {
+  const auto meta = program_.tensors.find(like);
+  if (meta != program_.tensors.end()) made_.tensors[name] = meta->second;
+  types_[name] = Type::partial();
+}
+
+void TeamValues::keep_origin(const std::string& from, const std::string& to) {
+  if (const auto found = origins_.find(from); found != origins_.end())
+    origins_.emplace(to, found->second);
+}
+
+int64_t TeamValues::own(const Type& type) const {
+  return member_ == nullptr ? total(type.blocks) : member_->length(type);
+}
+
+TeamStep TeamValues::team_step(TeamStep::Kind kind, const Type& type) const {
+  TeamStep step{.kind = kind};
+  if (!type.is_part()) return step;
+  step.dimension = type.dimension;
+  step.whole = total(type.blocks);
+  if (member_ == nullptr) return step;
+  step.runs = member_->part(type, {}, 0).runs;
+  step.lengths = member_->lengths(type);
+  return step;
+}
+
+void TeamValues::refuse(const Type& part, const StepEdit& edit, const std::string& why) const {
+  throw shard::Refused{part.region,
+                       fmt::format("{}: {} {}", place_of(edit.step().node), edit.name(), why)};
+}
+
+void TeamValues::divide(shard::Region region, int64_t length, const StepEdit& edit) {
+  walk_.regions().divide(region, length);
+  const int64_t units = walk_.regions().units(region);
+  if (units >= walk_.team()) return;
+  refuse(Type::part(0, region, {}), edit,
+         fmt::format("leaves {} unit(s), such as heads, for {} members", units, walk_.team()));
+}
+
+void TeamValues::join(const Type& one, const Type& other, const StepEdit& edit) {
+  const bool differ = total(one.blocks) == total(other.blocks) && one.blocks != other.blocks;
+  if (one.blocks.size() != other.blocks.size() || differ)
+    refuse(other, edit, "takes parts that are divided in other blocks");
+  shard::Regions& regions = walk_.regions();
+  const int64_t first = regions.units(one.region);
+  const int64_t second = regions.units(other.region);
+  const int64_t units = std::gcd(first, second);
+  if (units != 0 && units < walk_.team()) {
+    refuse(first < second ? one : other, edit,
+           fmt::format("joins parts of {} units, such as heads, with those of {}, for {} members",
+                       second, first, walk_.team()));
+  }
+  regions.join(one.region, other.region);
+}
+
+void TeamValues::cut(const std::string& name, const std::set<int64_t>& at,
+                     const StepEdit& edit) const {
+  const Type& part = type(name);
+  const int64_t length = total(part.blocks);
+  const auto origin = origins_.find(name);
+  if (origin != origins_.end()) {
+    const Type& weight = type(origin->second);
+    const int64_t rows = total(weight.blocks);
+    if (rows % length != 0) refuse(part, edit, "takes rows apart between places");
+    RowCuts cuts{origin->second, {}};
+    for (const int64_t place : at) cuts.at.insert(place * (rows / length));
+    const auto known = cuts_.find(origin->second);
+    if (known != cuts_.end() &&
+        std::includes(known->second.begin(), known->second.end(), cuts.at.begin(), cuts.at.end()))
+      refuse(part, edit, "takes the part apart in another way than its blocks");
+    throw cuts;
+  }
+  std::set<int64_t> ends = at;
+  ends.erase(0);
+  ends.insert(length);
+  std::vector<int64_t> blocks;
+  int64_t before = 0;
+  for (const int64_t end : ends) {
+    blocks.push_back(end - before);
+    before = end;
+  }
+  if (blocks == part.blocks) refuse(part, edit, "takes the part apart in another way");
+  throw shard::InBlocks{part.region, blocks};
+}
+
+std::optional<Type> TeamValues::spread(const std::string& parameter, size_t dimension,
+                                       const StepEdit& edit) {
+  const auto found = std::find(parts_.parameters.begin(), parts_.parameters.end(), parameter);
+  if (found == parts_.parameters.end() || num_reads_[parameter] != 1) return std::nullopt;
+  const auto type = walk_.spread(static_cast<size_t>(found - parts_.parameters.begin()));
+  if (!type) return std::nullopt;
+  const int64_t rows = sizes_.of(parameter).numbers.at(dimension);
+  Type result = Type::part(dimension, type->region, type->blocks);
+  if (const auto cuts = cuts_.find(parameter); cuts != cuts_.end()) {
+    std::set<int64_t> ends = cuts->second;
+    ends.erase(0);
+    ends.insert(rows);
+    result.blocks.clear();
+    int64_t before = 0;
+    for (const int64_t end : ends) {
+      result.blocks.push_back(end - before);
+      before = end;
+    }
+  } else if (total(result.blocks) != rows) {
+    result.blocks = {rows};
+  }
+  for (const int64_t block : result.blocks) divide(result.region, block, edit);
+  set(parameter, result);
+  origins_.emplace(parameter, parameter);
+  return result;
+}
+
+std::string TeamValues::pending(const std::string& name, const Type& part, const StepEdit& edit) {
+  if (!with_gradient_.contains(name) || !edit.step().gradient) return name;
+  if (type(name).kind == shard::Kind::Pending) return name;
+  PENSTOCK_CHECK(type(name).kind == shard::Kind::Equal, name);
+  const auto found = pending_.find(name);
+  if (found != pending_.end()) return found->second;
+  if (is_changed(name))
+    refuse(part, edit, fmt::format("reads '{}', which is changed in place", printable(name)));
+  const std::string made = emit({.kind = TeamStep::Kind::SumBackward},
+                                {{"x", TensorArgument{name}}}, name, Type::pending());
+  with_gradient_.insert(made);
+  return pending_.emplace(name, made).first->second;
+}
+
+std::string TeamValues::part(const std::string& name, const Type& wanted, const StepEdit& edit) {
+  const Type own_type = type(name);
+  if (own_type.is_part()) {
+    if (own_type.dimension != wanted.dimension)
+      refuse(own_type, edit, "takes parts along two dimensions");
+    join(wanted, own_type, edit);
+    return name;
+  }
+  const bool is_weight =
+      std::find(parts_.parameters.begin(), parts_.parameters.end(), name) !=
+          parts_.parameters.end() ||
+      std::find(parts_.buffers.begin(), parts_.buffers.end(), name) != parts_.buffers.end();
+  if (is_weight && num_reads_[name] == 1) {
+    set(name, wanted);
+    return name;
+  }
+  if (own_type.kind == shard::Kind::Pending || is_changed(name))
+    refuse(wanted, edit,
+           fmt::format("needs a part of '{}', which is {}", printable(name),
+                       is_changed(name) ? "changed in place" : "pending"));
+  const bool has_gradient = with_gradient_.contains(name) && edit.step().gradient;
+  if (wanted.blocks.size() > 1 && has_gradient)
+    refuse(wanted, edit, fmt::format("needs several blocks of '{}'", printable(name)));
+  read_equal_.insert(name);
+  const auto key = std::pair(name, wanted.dimension);
+  const auto found = own_parts_.find(key);
+  if (found != own_parts_.end() && type(found->second).blocks == wanted.blocks) {
+    join(wanted, type(found->second), edit);
+    return found->second;
+  }
+  const std::string made =
+      emit(team_step(TeamStep::Kind::OwnPart, wanted), {{"x", TensorArgument{name}}}, name, wanted);
+  if (has_gradient) with_gradient_.insert(made);
+  own_parts_[key] = made;
+  return made;
+}
+
+std::string TeamValues::fresh(const std::string& what, const std::string& name) {
+  std::string made = fmt::format("{}.{}", name, what);
+  for (int k = 2; made_.tensors.contains(made); ++k) made = fmt::format("{}.{}{}", name, what, k);
+  return made;
+}
+
+std::string TeamValues::emit(TeamStep team, std::vector<NamedArgument> inputs,
+                             const std::string& like, const Type& type, std::string name) {
+  const std::string target = target_of(team.kind);
+  if (name.empty()) name = fresh(target.substr(target.find('.') + 1), like);
+  const auto meta = program_.tensors.find(like);
+  if (meta != program_.tensors.end()) made_.tensors[name] = meta->second;
+  for (const NamedArgument& input : inputs) {
+    const auto* tensor = std::get_if<TensorArgument>(&input.value);
+    if (tensor != nullptr && with_gradient_.contains(tensor->name)) with_gradient_.insert(name);
+  }
+  set(name, type);
+  made_.steps.push_back({.node = {.target = target,
+                                  .inputs = std::move(inputs),
+                                  .outputs = {TensorArgument{name}},
+                                  .name = name},
+                         .gradient = true,
+                         .team = std::move(team)});
+  return name;
+}
+
+void TeamValues::pass(const StepEdit& edit) {
+  for (const std::string& name : edit.reads()) {
+    PENSTOCK_CHECK(type(name).kind == shard::Kind::Equal, name, edit.name());
+    read_equal_.insert(name);
+  }
+  emit(edit);
+}
+
+void TeamValues::emit(const StepEdit& edit) {
+  const std::vector<std::string> reads = edit.reads();
+  const bool gradient = edit.step().gradient && edit.name() != "detach" &&
+                        std::any_of(reads.begin(), reads.end(), [&](const std::string& name) {
+                          return with_gradient_.contains(name);
+                        });
+  for (const std::string& name : edit.outputs()) {
+    if (!name.empty() && gradient && holds_fractions(name, program_)) with_gradient_.insert(name);
+  }
+  if (edit.is_in_place() && gradient && !reads.empty()) with_gradient_.insert(reads.front());
+  made_.steps.push_back(edit.step());
+}
+
+shard::LayerTypes TeamValues::types() const {
+  shard::LayerTypes result;
+  for (const std::string& name : parts_.inputs) {
+    const bool only_pending =
+        pending_.contains(name) && !read_equal_.contains(name) &&
+        std::find(parts_.outputs.begin(), parts_.outputs.end(), name) == parts_.outputs.end();
+    result.inputs.push_back(only_pending ? Type::pending() : type(name));
+  }
+  for (const std::string& name : parts_.parameters)
+    result.weights.push_back(pending_.contains(name) ? Type::pending() : type(name));
+  for (const std::string& name : parts_.buffers) result.buffers.push_back(type(name));
+  for (const std::string& name : parts_.outputs) result.outputs.push_back(type(name));
+  return result;
+}
+
+}  // namespace penstock::imported
