@@ -37,7 +37,10 @@ model::Loss StageContext::loss() const {
   }
   return [this](const at::Tensor& part, const at::Tensor& targets,
                 const model::MiniBatchSize& mini_batch) {
-    return run.loss(model::gather(part, *team, *run.pipeline.output_parts), targets, mini_batch);
+    const at::Tensor whole = model::gather(part, *team, *run.pipeline.output_parts);
+    // What an evaluation makes of the output may be collected: once.
+    if (!run.training && team->member() > 0) return model::LossResult();
+    return run.loss(whole, targets, mini_batch);
   };
 }
 

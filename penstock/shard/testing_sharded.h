@@ -91,14 +91,13 @@ inline double difference(const at::Tensor& found, const at::Tensor& expected,
 
 /// Bytes that member 0 sent.
 inline int64_t expect_same(const std::shared_ptr<const model::Model>& whole, const Tensors& inputs,
-                           int members, const ShardOptions& options = {},
-                           double tolerance = 1e-12, at::ScalarType type = at::kDouble) {
+                           int members, const ShardOptions& options = {}, double tolerance = 1e-12,
+                           at::ScalarType type = at::kDouble) {
   const std::vector<StageId> stages(static_cast<size_t>(whole->graph().num_layers()), StageId{0});
   const ShardedModel sharded = shard(whole, stages, {members}, options);
   const Passed expected = pass(*whole, inputs, 3, nullptr, type);
-  const auto found = model::team_testing::in_team<Passed>(
-      members,
-      [&](model::team_testing::ThreadTeam& team) {
+  const auto found =
+      model::team_testing::in_team<Passed>(members, [&](model::team_testing::ThreadTeam& team) {
         return pass(sharded.model, inputs, 3, &team, type);
       });
   for (const Passed& member : found)

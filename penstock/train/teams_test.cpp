@@ -72,5 +72,133 @@ TEST(TeamTraining, IsThatOfOneWorker) {
   }
 }
 
+struct TeamCase {
+  std::string name;
+  std::string strategy;
+  std::vector<int> replicas;
+  std::vector<int> teams;
+  int chunks = 1;
+};
+
+void PrintTo(const TeamCase& c, std::ostream* out) { *out << c.name; }
+
+class TeamSchedules : public testing::TestWithParam<TeamCase> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Mixed, TeamSchedules,
+    testing::Values(TeamCase{"pipeline", "1f1b-flush", {1, 1}, {2, 2}},
+                    TeamCase{"replicas", "1f1b-flush", {2, 1}, {2, 2}},
+                    TeamCase{"uneven_teams", "gpipe", {1, 1}, {4, 2}},
+                    TeamCase{"growing_teams", "gpipe", {1, 1}, {2, 4}},
+                    TeamCase{"one_whole_stage", "1f1b-flush", {1, 1}, {1, 3}},
+                    TeamCase{"split_backward", "zb-h1", {1, 1}, {2, 2}},
+                    TeamCase{"data_parallel", "dp", {2}, {2}},
+                    TeamCase{"interleaved", "interleaved", {1, 1, 1, 1}, {2, 2, 2, 2}, 2}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(TeamSchedules, AreThoseOfOneWorker) {
+  const TeamCase& c = GetParam();
+  const model::Model model = small_gpt(/*untied=*/true);
+  const DataSplit data = token_data(model, 32);
+  TrainOptions one = options_of(plan_for(model, "serial", {1}, 4));
+  one.max_grad_norm = 0.5;
+  const TrainResult expected = train(model, data, one);
+  TrainOptions options = one;
+  options.plan = with_teams(plan_for(model, c.strategy, c.replicas, 4, c.chunks), c.teams);
+  const TrainResult found = train(model, data, options);
+  expect_near(found, expected);
+  // Again: the same bits.
+  const TrainResult again = train(model, data, options);
+  EXPECT_EQ(again.losses, found.losses);
+  for (size_t l = 0; l < found.weights.size(); ++l) {
+    for (size_t w = 0; w < found.weights[l].size(); ++w)
+      EXPECT_TRUE(at::equal(again.weights[l][w], found.weights[l][w]));
+  }
+}
+
+TEST(TeamTraining, DelayedWeightsAreThoseOfTheSamePipelineWithoutTeams) {
+  const model::Model model = small_gpt(/*untied=*/true);
+  const DataSplit data = token_data(model, 32);
+  for (const std::string strategy : {"1f1b", "2bw"}) {
+    TrainOptions options = options_of(plan_for(model, "1f1b", {1, 1}, 4));
+    if (strategy == "2bw") options.plan.weights = plan::WeightPolicy::TwoBuffered;
+    const TrainResult expected = train(model, data, options);
+    options.plan = with_teams(options.plan, {2, 2});
+    expect_near(train(model, data, options), expected);
+  }
+}
+
+TEST(TeamTraining, RecomputesAndSharesOutStates) {
+  const model::Model model = small_gpt(/*untied=*/true);
+  const DataSplit data = token_data(model, 32);
+  TrainOptions options = options_of(plan_for(model, "1f1b-flush", {2, 1}, 4));
+  const TrainResult expected = train(model, data, options);
+  options.plan = with_teams(options.plan, {2, 2});
+  options.plan.stages[0].recompute = true;
+  options.plan.stages[1].recompute = true;
+  options.plan.stages[0].shard_optimizer = true;
+  expect_near(train(model, data, options), expected);
+}
+
+TEST(TeamTraining, AWeightMayBeSharedByStagesWithTeams) {
+  const model::Model model = small_gpt();
+  const DataSplit data = token_data(model, 32);
+  const TrainResult expected = train(model, data, options_of(plan_for(model, "serial", {1}, 4)));
+  expect_near(train(model, data,
+                    options_of(with_teams(plan_for(model, "1f1b-flush", {1, 1}, 4), {2, 2}))),
+              expected);
+}
+
+TEST(TeamTraining, CheckpointsAreOfTheWholeModel) {
+  const model::Model model = small_gpt(/*untied=*/true);
+  const DataSplit data = token_data(model, 32);
+  TrainOptions whole = options_of(plan_for(model, "serial", {1}, 4));
+  const TrainResult expected = train(model, data, whole);
+
+  // An epoch each: a team of two, two stages of teams, one worker.
+  const TestFolder folder;
+  TrainOptions options = options_of(with_teams(plan_for(model, "serial", {1}, 4), {2}));
+  options.checkpoint = folder.path();
+  options.resume = true;
+  options.epochs = 1;
+  std::vector<double> losses = train(model, data, options).losses;
+  options.plan = with_teams(plan_for(model, "1f1b-flush", {1, 1}, 4), {2, 3});
+  options.epochs = 2;
+  for (const double loss : train(model, data, options).losses) losses.push_back(loss);
+  options.plan = plan_for(model, "serial", {1}, 4);
+  options.epochs = 3;
+  const TrainResult last = train(model, data, options);
+  for (const double loss : last.losses) losses.push_back(loss);
+  ASSERT_EQ(losses.size(), expected.losses.size());
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], expected.losses[i], 1e-5 * expected.losses[i]) << "step " << i;
+}
+
+TEST(TeamTraining, ClassifiersOfImages) {
+  const model::Model model = model::make_model({.name = "lenet5"});
+  DataSpec spec;
+  spec.name = "synthetic";
+  spec.sample = samples_for(model, {});
+  spec.train_samples = 32;
+  spec.test_samples = 8;
+  const DataSplit data = load_data(spec);
+  TrainOptions options{.plan = plan_for(model, "serial", {1}, 2), .mini_batch_size = 8};
+  options.keep_weights = true;
+  const TrainResult expected = train(model, data, options);
+  options.plan = with_teams(options.plan, {2});
+  expect_near(train(model, data, options), expected);
+}
+
+TEST(TeamTraining, RefusesWhatItCannotDo) {
+  const model::Model model = small_gpt();
+  const DataSplit data = token_data(model, 16);
+  TrainOptions options = options_of(with_teams(plan_for(model, "1f1b-flush", {1, 1}, 4), {2, 1}));
+  EXPECT_THAT([&] { (void)train(model, data, options); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("share a weight")));
+  options = options_of(with_teams(plan_for(model, "serial", {1}, 4), {2}));
+  options.optimizer.kind = model::OptimizerKind::Lamb;
+  EXPECT_THROW((void)train(model, data, options), ConfigError);
+}
+
 }  // namespace
 }  // namespace penstock::train
