@@ -1,7 +1,7 @@
 // A member of a team without the others, to try its layers: as if all others gave zeros.
 #pragma once
 
-#include <ATen/ops/zeros.h>
+#include <ATen/core/Tensor.h>
 
 #include <utility>
 #include <vector>
@@ -20,7 +20,7 @@ class LoneTeam final : public Team {
                                    const std::vector<std::vector<int64_t>>& sizes) override {
     const auto own = static_cast<size_t>(member_);
     for (size_t m = 0; m < parts.size(); ++m) {
-      if (m != own) parts[m] = at::zeros(sizes[m], parts[own].options());
+      if (m != own) parts[m] = parts[own].new_zeros(sizes[m]);
     }
     return parts;
   }

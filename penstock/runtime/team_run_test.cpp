@@ -369,8 +369,16 @@ TEST(TeamRun, RefusesWhatTeamsCannotDo) {
   EXPECT_EQ(made(model::OptimizerKind::Sgd, {}), "");
   EXPECT_THAT(made(model::OptimizerKind::Sgd, {.sync = plan::GradientSync::Asynchronous}),
               HasSubstr("members of a team have the same weights"));
-  for (const auto kind : {model::OptimizerKind::Lamb, model::OptimizerKind::Muon})
-    EXPECT_THAT(made(kind, {}), HasSubstr("'weight' of layer 'fc1' is spread over a team"));
+  for (const model::OptimizerTraits& row : model::kOptimizers) {
+    const std::string why = row.needs_whole_weight
+                                ? fmt::format(
+                                      "{} needs whole weights, and 'weight' of layer 'fc1' "
+                                      "is spread over a team",
+                                      row.name)
+                                : "";
+    EXPECT_THAT(made(row.kind, {}), ::testing::StartsWith(why));
+    EXPECT_EQ(made(row.kind, {}).empty(), why.empty());
+  }
 
   const auto optimizer = model::make_optimizer({});
   EXPECT_THAT(refusal([&] {
