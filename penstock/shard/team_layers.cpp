@@ -112,7 +112,8 @@ class Bias final : public BetweenMembers {
 
 class GradientToAll : public torch::autograd::Function<GradientToAll> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const Tensors& values) {
+  // A list of another type would be no variables to autograd.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList values) {
     context->saved_data["count"] = static_cast<int64_t>(values.size());
     return values.front().view_as(values.front());
   }
@@ -130,7 +131,7 @@ class Join final : public BetweenMembers {
   std::string code() const override { return fmt::format("team_join {}", count_); }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
-    return {GradientToAll::apply(Tensors(inputs.begin(), inputs.end()))};
+    return {GradientToAll::apply(at::TensorList(inputs.data(), inputs.size()))};
   }
 
  private:

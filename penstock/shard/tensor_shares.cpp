@@ -44,11 +44,10 @@ int64_t units_of(const Regions& regions, const LayerTypes& types) {
 }  // namespace
 
 std::vector<profile::TensorShare> tensor_shares(const model::Model& model, int64_t batch,
-                                                int64_t number_bytes,
-                                                const ShardOptions& options) {
+                                                int64_t number_bytes, const ShardOptions& options) {
   const auto layers = static_cast<size_t>(model.graph().num_layers());
-  const Placement found = infer(model, std::vector<StageId>(layers, StageId{0}),
-                                std::vector<int>(layers, 2), options);
+  const Placement found =
+      infer(model, std::vector<StageId>(layers, StageId{0}), std::vector<int>(layers, 2), options);
   const auto bytes_of = [&](const model::Shape& shape) {
     return saturating_mul(saturating_mul(batch, number_bytes), numbers_in(shape));
   };

@@ -119,9 +119,8 @@ TEST_P(TeamSchedules, AreThoseOfOneWorker) {
 TEST(TeamTraining, DelayedWeightsAreThoseOfTheSamePipelineWithoutTeams) {
   const model::Model model = small_gpt(/*untied=*/true);
   const DataSplit data = token_data(model, 32);
-  for (const std::string strategy : {"1f1b", "2bw"}) {
-    TrainOptions options = options_of(plan_for(model, "1f1b", {1, 1}, 4));
-    if (strategy == "2bw") options.plan.weights = plan::WeightPolicy::TwoBuffered;
+  for (const char* strategy : {"1f1b", "2bw"}) {
+    TrainOptions options = options_of(plan_for(model, strategy, {1, 1}, 4));
     const TrainResult expected = train(model, data, options);
     options.plan = with_teams(options.plan, {2, 2});
     expect_near(train(model, data, options), expected);
@@ -144,9 +143,9 @@ TEST(TeamTraining, AWeightMayBeSharedByStagesWithTeams) {
   const model::Model model = small_gpt();
   const DataSplit data = token_data(model, 32);
   const TrainResult expected = train(model, data, options_of(plan_for(model, "serial", {1}, 4)));
-  expect_near(train(model, data,
-                    options_of(with_teams(plan_for(model, "1f1b-flush", {1, 1}, 4), {2, 2}))),
-              expected);
+  expect_near(
+      train(model, data, options_of(with_teams(plan_for(model, "1f1b-flush", {1, 1}, 4), {2, 2}))),
+      expected);
 }
 
 TEST(TeamTraining, CheckpointsAreOfTheWholeModel) {
