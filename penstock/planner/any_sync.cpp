@@ -80,9 +80,8 @@ void prefer_ordered(const SyncSearch& by, Plan& plan) {
 
 }  // namespace
 
-PlanResult plan_with_any_sync(const cluster::Cluster& cluster, PlanOptions options,
+PlanResult plan_with_any_sync(const cluster::Cluster& cluster, PlanOptions options, TimeLimit time,
                               const SyncSearch& by) {
-  const TimeLimit time(options.time_limit);
   const std::vector<GradientSync> syncs = syncs_to_search(cluster, options.gradient_precision);
   PlanResult best;
   std::vector<Plan> others;

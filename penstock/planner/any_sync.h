@@ -22,7 +22,7 @@ struct SyncSearch {
 
 /// Of equally fast plans the one that adds by `ordered`, and then the first method. Families that
 /// another method makes faster than the plan's own stand among its alternatives with that one.
-PlanResult plan_with_any_sync(const cluster::Cluster& cluster, PlanOptions options,
+PlanResult plan_with_any_sync(const cluster::Cluster& cluster, PlanOptions options, TimeLimit time,
                               const SyncSearch& by);
 
 }  // namespace penstock::planner

@@ -11,6 +11,7 @@
 #include "penstock/planner/families/families.h"
 #include "penstock/planner/families/notes.h"
 #include "penstock/planner/families/reasons.h"
+#include "penstock/planner/team_search.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/util/error.h"
@@ -306,6 +307,22 @@ PlanResult make_plan_in(const Context& context, SplitFinder& finder, bool keeps_
 
 namespace {
 
+PlanResult plan_of_whole_stages(const profile::Profile& profile, const cluster::Cluster& cluster,
+                                const PlanOptions& options, TimeLimit time,
+                                FoundPlans::Clock::time_point begin) {
+  if (options.sync) return make_plan_within(profile, cluster, options, time, begin);
+  return plan_with_any_sync(
+      cluster, options, time,
+      {.search =
+           [&](const PlanOptions& with_sync, TimeLimit share) {
+             return make_plan_within(profile, cluster, with_sync, share, begin);
+           },
+       .price =
+           [&](const Plan& plan) {
+             return reprice(plan, profile, cluster, options.cost_model, options.global_norm);
+           }});
+}
+
 // Data parallelism as the papers price it, beside what is predicted here.
 void add_published_baseline(const profile::Profile& profile, const cluster::Cluster& cluster,
                             PlanOptions options, Plan& plan) {
@@ -336,20 +353,13 @@ void add_published_baseline(const profile::Profile& profile, const cluster::Clus
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& options) {
   const auto begin = FoundPlans::Clock::now();
-  PlanResult result =
-      options.sync
-          ? make_plan_within(profile, cluster, options, TimeLimit(options.time_limit), begin)
-          : plan_with_any_sync(cluster, options,
-                               {.search =
-                                    [&](const PlanOptions& with_sync, TimeLimit time) {
-                                      return make_plan_within(profile, cluster, with_sync, time,
-                                                              begin);
-                                    },
-                                .price =
-                                    [&](const Plan& plan) {
-                                      return reprice(plan, profile, cluster, options.cost_model,
-                                                     options.global_norm);
-                                    }});
+  const auto whole = [&](const profile::Profile& of, const cluster::Cluster& on,
+                         const PlanOptions& asked, TimeLimit time) {
+    return plan_of_whole_stages(of, on, asked, time, begin);
+  };
+  PlanResult result = options.tensor == 1
+                          ? whole(profile, cluster, options, TimeLimit(options.time_limit))
+                          : plan_with_teams(profile, cluster, options, whole);
   if (!result.plan) return result;
   add_published_baseline(profile, cluster, options, *result.plan);
   if (!profile.lengths.empty()) {
@@ -373,9 +383,38 @@ Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster
   return price_placed_plan(profile, cluster, stages, {}, options);
 }
 
+namespace {
+
+bool has_teams(const std::vector<plan::Stage>& stages) {
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const plan::Stage& stage) { return stage.tensor != 1; });
+}
+
+Plan price_teams(const profile::Profile& profile, const cluster::Cluster& cluster,
+                 std::vector<plan::Stage> stages, const std::vector<int>& worker_of_replica,
+                 const PlanOptions& options) {
+  const Family family = requested_family(options);
+  if (options.keep) {
+    for (plan::Stage& stage : stages) stage.keep = *options.keep;
+  }
+  TeamPricer pricer(profile, cluster, options);
+  Plan plan = pricer.price({.strategy = family.strategy,
+                            .policy = family.policy,
+                            .slack = family.slack,
+                            .stages = std::move(stages),
+                            .worker_of_replica = worker_of_replica});
+  set_interval(plan);
+  if (!pricer.fits(plan))
+    plan.explanation.notes.push_back("Warning: a worker has less memory than the plan needs.");
+  return plan;
+}
+
+}  // namespace
+
 Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                        const std::vector<plan::Stage>& stages,
                        const std::vector<int>& worker_of_replica, const PlanOptions& options) {
+  if (has_teams(stages)) return price_teams(profile, cluster, stages, worker_of_replica, options);
   const Context context(profile, cluster, options);
   Split split = split_by_hand(context, stages, worker_of_replica);
   const Family family = requested_family(options);

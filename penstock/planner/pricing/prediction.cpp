@@ -28,6 +28,12 @@ constexpr int64_t kWrittenActions = 100'000;
 constexpr int64_t kLatencyPerStage = 8;
 constexpr int64_t kLatencySteps = 3;
 
+int64_t members_of_stages(const Plan& plan) {
+  int64_t members = 0;
+  for (const plan::Stage& stage : plan.stages) members += stage.tensor;
+  return members;
+}
+
 // The number of micro-batches to simulate, the same for every strategy up to a whole number of
 // steps; 0 when that would be too long.
 int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool written) {
@@ -35,12 +41,12 @@ int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool w
   const int most_stages = std::min(context.workers, context.profile.graph.num_layers());
   const int64_t least = std::max(kLeastSimulated, kSimulatedPerStage * most_stages);
   const int64_t wanted = ceil_div(least, plan.micro_batches) * plan.micro_batches;
-  const auto stages = static_cast<int64_t>(plan.stages.size());
+  const auto stages = members_of_stages(plan);
   // Of those that are written down, only some steps are run.
   if (written &&
       saturating_mul(kLatencySteps, simulate::actions_per_step(plan)) <= kSimulatedActions)
     return wanted;
-  const int64_t actions_each = 2 * stages + 4 * static_cast<int64_t>(plan.links.size());
+  const int64_t actions_each = 2 * stages + 4 * std::ssize(schedule::links_of(plan));
   const int64_t at_each_step =
       saturating_add(3 * int64_t{plan.num_workers()}, simulate::sums_per_step(plan));
   // Per micro-batch its own actions and its share of sums, sync, step and free.
@@ -98,13 +104,13 @@ int64_t mean_latency_ns(const schedule::Timeline& timeline, const MiddleSteps& s
 // The plan's own schedule and costs.
 struct Simulated {
   Simulated(const Context& context, const Split& split, const Plan& plan, TimeLimit time_in = {})
-      : shape(schedule::shape_of(plan, 1)),
+      : shape(schedule::member_shape_of(plan, 1)),
         costs(simulate::costs_of(plan, gradient_groups(context, split))),
         strategy(plan.strategy),
-        time(time_in) {
+        time(time_in),
+        links(schedule::links_of(plan)) {
     shape.global_norm = context.options.global_norm;
     if (shape.global_norm) simulate::add_gathers(plan, costs);
-    for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
   }
 
   bool written() const { return !schedule::LazySchedule::can_make(strategy, shape); }
@@ -159,29 +165,28 @@ int64_t steps_to_run(const Plan& plan, int64_t steps) {
                              std::min<int64_t>(2, steps), steps);
 }
 
-void fill_in(const Split& split, const std::vector<StageMemory>& memories, const Outcome& outcome,
-             int64_t micro_batches, Plan& plan) {
+void fill_in(const ScheduleShape& shape, const std::vector<StageMemory>& memories,
+             const Outcome& outcome, int64_t micro_batches, Plan& plan) {
   plan.prediction.throughput_samples_per_s =
       outcome.ns > 0 ? static_cast<double>(micro_batches) *
                            static_cast<double>(plan.micro_batch_size) * 1e9 / outcome.ns
                      : 0;
   plan.prediction.idle_share = std::clamp(outcome.idle_share, 0.0, 1.0);
   // The schedule knows no messages: each stage of a worker has its own buffers for them.
-  const schedule::WorkerTable table({.replicas = split.replicas(),
-                                     .micro_batches = 1,
-                                     .accumulate = 1,
-                                     .policy = split.policy,
-                                     .worker_of_replica = split.worker_of_replica});
+  const schedule::WorkerTable table(shape);
+  std::vector<size_t> whole_stage;  // of each stage of the schedule
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    whole_stage.insert(whole_stage.end(), static_cast<size_t>(plan.stages[s].tensor), s);
   std::vector<int64_t> worker_bytes = outcome.peak_memory_bytes;
   for (size_t w = 0; w < worker_bytes.size(); ++w) {
     for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
-      worker_bytes[w] =
-          saturating_add(worker_bytes[w], MemoryModel::buffer_bytes(memories[held.stage.index()]));
+      worker_bytes[w] = saturating_add(
+          worker_bytes[w], MemoryModel::buffer_bytes(memories[whole_stage[held.stage.index()]]));
     }
   }
   for (size_t w = 0; w < worker_bytes.size(); ++w) {
     for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
-      int64_t& bytes = plan.stages[held.stage.index()].memory_bytes;
+      int64_t& bytes = plan.stages[whole_stage[held.stage.index()]].memory_bytes;
       bytes = std::max(bytes, worker_bytes[w]);
     }
   }
@@ -206,7 +211,11 @@ int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_
 
 void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes,
              Plan& plan) {
-  const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
+  predict(context, split, stage_memories(context, split, cut_bytes), plan);
+}
+
+void predict(const Context& context, const Split& split, const std::vector<StageMemory>& memories,
+             Plan& plan) {
   const Simulated simulation(context, split, plan);
   schedule::check_runs(split.strategy, simulation.shape, INT64_MAX);
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
@@ -216,8 +225,8 @@ void predict(const Context& context, const Split& split, const std::vector<int64
   }
   const int64_t steps = micro_batches / plan.micro_batches;
   const int64_t run = simulation.written() ? steps_to_run(plan, steps) : steps;
-  fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, run), micro_batches,
-          plan);
+  fill_in(simulation.shape, memories, repeated(simulation, plan.micro_batches, steps, run),
+          micro_batches, plan);
   plan.prediction.latency_ns = latency_ns(simulation, plan, micro_batches);
 }
 
@@ -229,7 +238,7 @@ void predict_roughly(const Context& context, const Split& split,
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
   if (micro_batches == 0) return estimate(context, split, memories, plan);
   const int64_t steps = std::max<int64_t>(micro_batches / plan.micro_batches, 2);
-  fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, 2),
+  fill_in(simulation.shape, memories, repeated(simulation, plan.micro_batches, steps, 2),
           steps * plan.micro_batches, plan);
 }
 

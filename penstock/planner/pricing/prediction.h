@@ -17,6 +17,11 @@ namespace penstock::planner {
 void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes,
              plan::Plan& plan);
 
+/// The same with what each stage keeps; of a plan with teams (Stage::tensor) every member is a
+/// worker.
+void predict(const Context& context, const Split& split, const std::vector<StageMemory>& memories,
+             plan::Plan& plan);
+
 /// Throughput, idle share and memory alone, from two steps of a kind with a flush: to choose among
 /// many.
 void predict_roughly(const Context& context, const Split& split,

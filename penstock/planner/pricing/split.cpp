@@ -61,6 +61,7 @@ int64_t tied_gradient_bytes(const Context& context, const std::vector<LayerId>& 
 std::vector<int> Split::replicas() const {
   std::vector<int> counts;
   for (const cluster::WorkerRange& place : places) counts.push_back(place.count);
+  for (size_t s = 0; s < teams.size(); ++s) counts[s] /= teams[s];
   return counts;
 }
 

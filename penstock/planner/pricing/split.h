@@ -23,6 +23,8 @@ struct Split {
   std::vector<bool> recompute;  ///< one per stage
   /// As plan::Plan::worker_of_replica: where workers hold several stages, otherwise empty.
   std::vector<int> worker_of_replica = {};
+  /// Members of each stage's teams; then places are of all members. Empty: stages are whole.
+  std::vector<int> teams = {};
   /// One per stage, or empty: as the options say.
   std::vector<bool> shard_optimizer = {};
   std::vector<bool> offload = {};  ///< as shard_optimizer

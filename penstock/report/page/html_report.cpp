@@ -11,6 +11,7 @@
 #include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
 #include "penstock/report/timeline/lane_data.h"
+#include "penstock/schedule/lane_names.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -23,19 +24,27 @@ using schedule::TimelineEvent;
 
 namespace {
 
+/// By stage of the timelines: the plan's stage, whose members are stages of their own.
+std::vector<size_t> whole_stages(const plan::Plan& plan) {
+  std::vector<size_t> whole;
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    whole.insert(whole.end(), static_cast<size_t>(std::max(plan.stages[s].tensor, 1)), s);
+  return whole;
+}
+
 void check(const ReportInput& input) {
+  const size_t num_stages = whole_stages(input.plan).size();
   if (const std::string trouble = too_large_to_draw(input.timelines); !trouble.empty())
     throw ConfigError(trouble);
   for (const Timeline& timeline : input.timelines) {
     for (size_t w = 0; w < timeline.workers.size(); ++w) {
       for (const TimelineEvent& event : timeline.workers[w]) {
-        if (event.action.stage.value >= 0 && event.action.stage.index() < input.plan.stages.size())
-          continue;
+        if (event.action.stage.value >= 0 && event.action.stage.index() < num_stages) continue;
         throw ConfigError(
             fmt::format("worker {} of the {} timeline runs stage {}, the plan has {}: they do not "
                         "belong together",
                         w, shortened(timeline.source, 40), event.action.stage.value,
-                        plural(static_cast<int64_t>(input.plan.stages.size()), "stage")));
+                        plural(static_cast<int64_t>(num_stages), "stage")));
       }
     }
   }
@@ -86,6 +95,24 @@ std::string page_title(const plan::Plan& plan) {
                      to_string(plan.strategy), short_config(plan.config(), 40));
 }
 
+/// "2", or of a team "2.1": member 1.
+std::string stage_name(const plan::Plan& plan, size_t stage, int member) {
+  return plan.stages[stage].tensor == 1 ? fmt::to_string(stage)
+                                        : fmt::format("{}.{}", stage, member);
+}
+
+/// As the timelines number them: of a team the first member.
+std::vector<size_t> slowest_stages(const plan::Plan& plan, const Bottleneck& bottleneck) {
+  const std::vector<size_t> slowest = bottleneck.kind == Bottleneck::Kind::Stage
+                                          ? std::vector{bottleneck.index}
+                                          : bottleneck.stages;
+  const std::vector<size_t> whole = whole_stages(plan);
+  std::vector<size_t> first;
+  for (const size_t s : slowest)
+    first.push_back(static_cast<size_t>(std::find(whole.begin(), whole.end(), s) - whole.begin()));
+  return first;
+}
+
 Json page_data(const ReportInput& input, const PlanView& view, LaneData& data, Json charts) {
   Json stages = Json::array();
   if (!input.timelines.empty()) {
@@ -95,9 +122,14 @@ Json page_data(const ReportInput& input, const PlanView& view, LaneData& data, J
         input_bytes[link.to.index()] = saturating_add(input_bytes[link.to.index()], link.bytes);
       }
     }
-    for (size_t s = 0; s < input.plan.stages.size(); ++s) {
+    int member = 0;
+    const std::vector<size_t> whole = whole_stages(input.plan);
+    for (size_t k = 0; k < whole.size(); ++k) {
+      const size_t s = whole[k];
       const plan::Stage& stage = input.plan.stages[s];
-      stages.push_back({{"layers", layers_text(stage.layers, 48)},
+      member = k > 0 && whole[k - 1] == s ? member + 1 : 0;
+      stages.push_back({{"name", stage_name(input.plan, s, member)},
+                        {"layers", layers_text(stage.layers, 48)},
                         {"weight", stage.weight_bytes},
                         {"stash", stage.stash_bytes},
                         {"input", input_bytes[s]}});
@@ -106,9 +138,11 @@ Json page_data(const ReportInput& input, const PlanView& view, LaneData& data, J
   Json document = std::move(data.header);
   document["stages"] = std::move(stages);
   document["optimizer_state_per_weight"] = input.plan.optimizer_state_per_weight;
-  document["slowest_stages"] = view.bottleneck.kind == Bottleneck::Kind::Stage
-                                   ? std::vector{view.bottleneck.index}
-                                   : view.bottleneck.stages;
+  document["places"] =
+      input.plan.teams().empty() || input.timelines.empty()
+          ? Json::array()
+          : Json(schedule::lane_names(input.timelines.front(), input.plan.teams()));
+  document["slowest_stages"] = slowest_stages(input.plan, view.bottleneck);
   document["charts"] = std::move(charts);
   document["memory_limit_bytes"] = view.least_memory_limit_bytes.value_or(0);
   return document;

@@ -60,6 +60,22 @@ TEST(ReportPage, SaysWhetherTheRunLayWithinTheInterval) {
   EXPECT_NE(page.find(", within the interval"), std::string::npos);
 }
 
+TEST(ReportPage, LanesOfTeamsAreNamedByStageReplicaAndMember) {
+  schedule::Timeline timeline{.source = "predicted", .workers = {}};
+  for (const int32_t stage : {0, 1, 2, 3, 0, 1, 2, 3, 4, 5})
+    timeline.workers.push_back({event_of(schedule::Op::Forward, stage, 0, 0, 1'000)});
+  const std::string page = html_report({.plan = team_plan(), .timelines = {timeline}});
+  EXPECT_NE(page.find("\"places\":[\"stage 0, replica 0, member 0\","), std::string::npos);
+  EXPECT_NE(page.find("\"stage 0, replica 1, member 3\",\"stage 1, replica 0, member 0\","),
+            std::string::npos);
+  EXPECT_NE(page.find("\"name\":\"0.3\""), std::string::npos);
+  EXPECT_NE(page.find("\"name\":\"1.1\""), std::string::npos);
+  EXPECT_NE(page.find("2 teams of 4 on workers 0-7"), std::string::npos);
+  EXPECT_NE(page.find("2t4-1t2"), std::string::npos);
+  timeline.workers.push_back({event_of(schedule::Op::Forward, 6, 0, 0, 1'000)});
+  EXPECT_THROW((void)html_report({.plan = team_plan(), .timelines = {timeline}}), ConfigError);
+}
+
 TEST(ReportPage, OfAPlanAloneHasNoTimeline) {
   const std::string page = html_report({.plan = vgg_plan(), .notes = {"No timeline: <too large>"}});
   EXPECT_EQ(page.find("<canvas"), std::string::npos);

@@ -12,11 +12,14 @@ function idleShares(lane, ops, workers) {
   });
 }
 
+// "2", or of a team "2.1": member 1.
+function stageName(model, stage) { return model.stages[stage] ? model.stages[stage].name : stage; }
+
 function actionName(model, lane, k) {
-  const op = model.ops[lane.op[k]], stage = lane.stage[k];
+  const op = model.ops[lane.op[k]], stage = stageName(model, lane.stage[k]);
   const number = kOfMicroBatch.includes(op) ? lane.batch[k] : lane.mini[k];
   const other = kMessages.includes(op) ?
-      (op.startsWith("SEND") ? " to" : " from") + ` stage ${lane.peer[k]}` :
+      (op.startsWith("SEND") ? " to" : " from") + ` stage ${stageName(model, lane.peer[k])}` :
       "";
   return `${stage}${op}${number}${other}`;
 }
@@ -27,7 +30,9 @@ function actionLines(model, hover) {
   const op = model.ops[lane.op[k]];
   const lines = [`${actionName(model, lane, k)} on worker ${hover.worker}`];
   const stage = model.stages[lane.stage[k]];
-  lines.push([`stage ${lane.stage[k]}`, stage ? stage.layers : ""]);
+  lines.push([`stage ${stageName(model, lane.stage[k])}`, stage ? stage.layers : ""]);
+  const place = model.places[hover.worker];
+  if (place) lines.push([place, ""]);
   const batch = kOfMicroBatch.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
   lines.push([
     batch + `mini-batch ${lane.mini[k]}`,
@@ -93,6 +98,7 @@ class Page {
       lanes,
       workers: header.workers,
       stages: header.stages,
+      places: header.places,
       statePerWeight: header.optimizer_state_per_weight,
       memoryLimit: header.memory_limit_bytes,
       stagesOfWorker: stagesOfWorkers(lanes, header.workers),

@@ -10,6 +10,7 @@
 #include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
 #include "penstock/report/timeline/lane_data.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/timeline_difference.h"
 #include "penstock/util/text/printable.h"
 
@@ -142,6 +143,14 @@ std::string memory_section(const ReportInput& input) {
          "follow the timeline's zoom.</p>\n";
 }
 
+/// "2", or of a team "2.1": member 1.
+std::string stage_text(const plan::Plan& plan, StageId stage) {
+  const schedule::TeamPlace place =
+      schedule::place_in_team({.replicas = {}, .teams = plan.teams()}, stage);
+  return place.size == 1 ? fmt::to_string(place.whole.value)
+                         : fmt::format("{}.{}", place.whole.value, place.member);
+}
+
 std::string differences_section(const ReportInput& input) {
   if (input.timelines.size() < 2) return "";
   const Timeline& predicted = input.timelines[0];
@@ -161,7 +170,7 @@ std::string differences_section(const ReportInput& input) {
   for (size_t r = 0; r < shown; ++r) {
     const schedule::TimelineDifference& row = comparison.rows[r];
     const auto count = static_cast<double>(row.count);
-    table.add({std::string(schedule::to_string(row.op)), fmt::to_string(row.stage.value),
+    table.add({std::string(schedule::to_string(row.op)), stage_text(input.plan, row.stage),
                fmt::to_string(row.count), or_dash(row.predicted_ns / count),
                or_dash(row.measured_ns / count), signed_duration(row.more_ns() / count),
                row.predicted_ns > 0 ? signed_percent(row.more_ns() / row.predicted_ns) : "",

@@ -135,7 +135,8 @@ class RunTimeline extends Timeline {
     this.addBar(paint, row, working, lane.end[k], kHeights[look], 1 - kHeights[look]);
     if (look > 3 || row.height < 11) return;
     const several = this.model.stagesOfWorker[row.worker].length > 1;
-    const text = (several ? lane.stage[k] : "") + this.model.ops[lane.op[k]] + lane.batch[k];
+    const stage = several ? stageName(this.model, lane.stage[k]) : "";
+    const text = stage + this.model.ops[lane.op[k]] + lane.batch[k];
     const colour = paint % kShades < 2 ? this.labelColours[look] : this.text;
     this.addLabel(row, working, lane.end[k], text, colour);
   }
@@ -231,7 +232,8 @@ class RunTimeline extends Timeline {
       pen.fillStyle = this.muted;
       pen.font = "10px system-ui, 'DejaVu Sans', sans-serif";
       if (tall) {
-        const stages = this.model.stagesOfWorker[worker];
+        const stages =
+            this.model.stagesOfWorker[worker].map((stage) => stageName(this.model, stage));
         const names = stages.length > 4 ? stages.slice(0, 3).join(" ") + " .." : stages.join(" ");
         if (stages.length) pen.fillText(`stage${stages.length > 1 ? "s" : ""} ${names}`, 8, y + 25);
         if (slowest && box.group >= 38) {

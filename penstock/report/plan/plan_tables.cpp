@@ -47,10 +47,11 @@ std::string remarks(const PlanView& view, size_t s) {
   return text;
 }
 
-// "15 (0-14)": how many, and their numbers in the cluster.
+// "15 (0-14)": how many, and their numbers in the cluster; of two teams of four "2t4 (0-7)".
 std::string workers_cell(const plan::Stage& stage, const StageView& seen) {
-  return seen.workers == "-" ? fmt::to_string(stage.replicas)
-                             : fmt::format("{} ({})", stage.replicas, seen.workers);
+  const std::string count = stage.tensor == 1 ? fmt::to_string(stage.replicas)
+                                              : fmt::format("{}t{}", stage.replicas, stage.tensor);
+  return seen.workers == "-" ? count : fmt::format("{} ({})", count, seen.workers);
 }
 
 }  // namespace

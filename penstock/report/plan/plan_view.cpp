@@ -38,11 +38,25 @@ std::vector<WorkerRange> places_of(const plan::Plan& plan, int num_workers) {
                                   [](const plan::Stage& stage) { return stage.first_worker >= 0; });
   for (const plan::Stage& stage : plan.stages) {
     const int64_t first = placed ? stage.first_worker : next;
-    if (stage.replicas < 1 || first + stage.replicas > num_workers) return {};
-    places.push_back({static_cast<int>(first), stage.replicas});
-    next = first + stage.replicas;
+    const int64_t count = saturating_mul(stage.replicas, stage.tensor);
+    if (stage.replicas < 1 || stage.tensor < 1 || first + count > num_workers) return {};
+    places.push_back({static_cast<int>(first), static_cast<int>(count)});
+    next = first + count;
   }
   return places;
+}
+
+/// The worker of the first member of each team, where workers hold several stages.
+std::vector<int> first_members(const plan::Plan& plan,
+                               const std::vector<std::vector<int>>& teams_by_stage) {
+  std::vector<int> sizes(plan.worker_of_replica.size() + 1, 1);
+  for (size_t s = 0; s < teams_by_stage.size(); ++s) {
+    for (const int team : teams_by_stage[s])
+      sizes[static_cast<size_t>(team)] = plan.stages[s].tensor;
+  }
+  std::vector<int> first{0};
+  for (const int size : sizes) first.push_back(first.back() + size);
+  return first;
 }
 
 std::string numbers(int first, int last) {
@@ -126,16 +140,26 @@ void PlanView::add_workers(std::optional<int64_t> memory_limit_bytes) {
   const bool complete = workers_by_stage_.size() == plan.stages.size() &&
                         std::none_of(workers_by_stage_.begin(), workers_by_stage_.end(),
                                      [](const auto& of_stage) { return of_stage.empty(); });
-  if (!complete ||
+  const auto named = static_cast<int>(plan.worker_of_replica.size());
+  if (!complete || plan.num_workers() > most ||
+      std::any_of(plan.worker_of_replica.begin(), plan.worker_of_replica.end(),
+                  [&](int worker) { return worker >= named; }) ||
+      std::any_of(plan.stages.begin(), plan.stages.end(),
+                  [](const plan::Stage& stage) { return stage.tensor < 1; }) ||
       std::any_of(plan.worker_of_replica.begin(), plan.worker_of_replica.end(), outside))
     return workers_by_stage_.clear();
   workers.resize(static_cast<size_t>(plan.num_workers()));
+  const std::vector<int> first = first_members(plan, workers_by_stage_);
   for (size_t s = 0; s < workers_by_stage_.size(); ++s) {
-    const auto [least, last] =
-        std::minmax_element(workers_by_stage_[s].begin(), workers_by_stage_[s].end());
+    std::vector<int> of_stage;
+    for (int& team : workers_by_stage_[s]) {
+      team = first[static_cast<size_t>(team)];
+      for (int m = 0; m < plan.stages[s].tensor; ++m) of_stage.push_back(team + m);
+    }
+    const auto [least, last] = std::minmax_element(of_stage.begin(), of_stage.end());
     stages[s].where = where({*least, *last - *least + 1});
-    stages[s].workers = list_of(workers_by_stage_[s]);
-    for (const int w : workers_by_stage_[s]) {
+    stages[s].workers = list_of(of_stage);
+    for (const int w : of_stage) {
       WorkerView& worker = workers[static_cast<size_t>(w)];
       worker.stages.push_back(s);
       worker.time_ns += stages[s].time_ns();
@@ -204,13 +228,13 @@ void PlanView::add_link(const plan::Link& link) {
         level_between(*stages[link.from.index()].place, *stages[link.to.index()].place);
     view.level = level_name(level);
     view.by_reference = topology->path(level).by_reference;
-    view.time_ns = there_and_back_ns(mean_bytes(link), topology->path(level));
+    view.time_ns = there_and_back_ns(sent_bytes(link, level), topology->path(level));
   } else if (exists(link) && !workers_by_stage_.empty()) {
     const int level =
         level_between(workers_by_stage_[link.from.index()], workers_by_stage_[link.to.index()]);
     view.level = level == 0 ? "one worker" : level_name(level);
     view.by_reference = level == 0 || topology->path(level).by_reference;
-    if (level > 0) view.time_ns = there_and_back_ns(mean_bytes(link), topology->path(level));
+    if (level > 0) view.time_ns = there_and_back_ns(sent_bytes(link, level), topology->path(level));
   }
   links.push_back(std::move(view));
 }
@@ -219,12 +243,15 @@ void PlanView::add_link(const plan::Link& link) {
 // one link. A value that two later stages read counts twice here, so the time in the plan is used
 // where it is lower.
 void PlanView::find_slowest_boundary() {
+  // Members of teams that span a boundary share its link (sent_bytes()).
   std::vector<double> begins(stages.size() + 1, 0.0);
   std::vector<int64_t> counts(stages.size() + 1, 0);
   for (const plan::Link& link : plan.links) {
     if (!exists(link)) continue;
-    begins[link.from.index()] += mean_bytes(link);
-    begins[link.to.index()] -= mean_bytes(link);
+    const double bytes = sent_bytes(
+        link, level_between(*stages[link.from.index()].place, *stages[link.to.index()].place));
+    begins[link.from.index()] += bytes;
+    begins[link.to.index()] -= bytes;
     ++counts[link.from.index()];
     --counts[link.to.index()];
   }
@@ -276,7 +303,7 @@ void PlanView::find_slowest_link() {
       if (from[k] == to[k]) continue;
       Shared& shared = between[std::minmax(from[k], to[k])];
       const int level = topology->level_between(std::min(from[k], to[k]), std::max(from[k], to[k]));
-      shared.time_ns += there_and_back_ns(mean_bytes(link), topology->path(level)) /
+      shared.time_ns += there_and_back_ns(sent_bytes(link, level), topology->path(level)) /
                         static_cast<double>(from.size());
       if (shared.crossing++ == 0 || link.bytes > plan.links[shared.largest].bytes)
         shared.largest = l;
@@ -288,6 +315,13 @@ void PlanView::find_slowest_link() {
                     .crossing = shared.crossing};
     }
   }
+}
+
+// Each member of a team sends a message of its own, over the one link of its unit.
+double PlanView::sent_bytes(const plan::Link& link, int level) const {
+  const int members =
+      std::max(plan.stages[link.from.index()].tensor, plan.stages[link.to.index()].tensor);
+  return mean_bytes(link) * (level > 1 ? members : 1);
 }
 
 bool PlanView::exists(const plan::Link& link) const {

@@ -116,6 +116,7 @@ struct PlanView {
   void find_slowest_boundary();
   void find_slowest_link();
   bool exists(const plan::Link& link) const;
+  double sent_bytes(const plan::Link& link, int level) const;
   int level_between(const cluster::WorkerRange& a, const cluster::WorkerRange& b) const;
   int level_between(const std::vector<int>& a, const std::vector<int>& b) const;
 };

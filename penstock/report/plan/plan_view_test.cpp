@@ -47,6 +47,33 @@ TEST(PlanView, WorkersWithSeveralStagesAddThemUp) {
   EXPECT_TRUE(view.links[5].by_reference);
 }
 
+TEST(PlanView, TeamsTakeTheWorkersOfAllMembers) {
+  const plan::Plan plan = team_plan();
+  const PlanView view(plan);
+  EXPECT_EQ(view.stages[0].workers, "0-7");
+  EXPECT_EQ(view.stages[0].where, "server 0-1");
+  EXPECT_EQ(view.stages[1].workers, "8-9");
+  // Four members of a server send over its one link.
+  plan::Plan whole = plan;
+  whole.stages[0].tensor = whole.stages[1].tensor = 1;
+  whole.stages[0].replicas = 8;
+  whole.stages[0].team_bytes = 0;
+  const double latency_ns = 25'000;
+  EXPECT_DOUBLE_EQ(view.links[0].time_ns - latency_ns,
+                   4 * (PlanView(whole).links[0].time_ns - latency_ns));
+}
+
+TEST(PlanView, TeamsOfWorkersWithSeveralStagesHaveAllTheirMembers) {
+  plan::Plan plan = v_plan(3);
+  plan.cluster.levels[1].count = 2;
+  for (plan::Stage& stage : plan.stages) stage.tensor = 2;
+  const PlanView view(plan);
+  ASSERT_EQ(view.workers.size(), 6u);
+  EXPECT_EQ(view.workers[2].stages, (std::vector<size_t>{1, 4}));
+  EXPECT_EQ(view.workers[3].stages, (std::vector<size_t>{1, 4}));
+  EXPECT_EQ(view.stages[4].workers, "2-3");
+}
+
 TEST(PlanView, MessagesBetweenTheSameTwoWorkersShareTheirLink) {
   plan::Plan plan = v_plan(2);
   for (plan::Link& link : plan.links) link.bytes = 10'000'000'000;

@@ -118,6 +118,9 @@ std::string tooltip(const PlanView& view, size_t s) {
                         format_duration(plan::sum_processor_ns(stage)))
           : format_duration(stage.sync_ns),
       format_duration(stage.step_ns), format_bytes(stage.weight_bytes));
+  if (stage.tensor > 1)
+    text += fmt::format("each of {} members sends {} to its team; ", stage.tensor,
+                        format_bytes(stage.team_bytes));
   for (size_t k = 0; k < std::min(stage.layers.size(), kMostNames); ++k) {
     text += fmt::format("{}{}", k == 0 ? "" : ", ", shortened(stage.layers[k], 60));
   }
@@ -202,6 +205,12 @@ void draw_turn(Svg& svg, const PlanView& view, const Cards& cards, size_t s, siz
 }  // namespace
 
 std::string replicas_text(const plan::Stage& stage, const StageView& seen) {
+  if (stage.tensor > 1) {
+    const std::string teams =
+        stage.replicas == 1 ? "team" : fmt::format("{} teams", stage.replicas);
+    return fmt::format("{} of {}{}", teams, stage.tensor,
+                       seen.workers == "-" ? "" : " on workers " + seen.workers);
+  }
   const std::string on =
       seen.workers == "-" ? ""
                           : fmt::format("{}{}", stage.replicas == 1 ? "" : "s", " " + seen.workers);

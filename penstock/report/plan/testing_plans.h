@@ -239,4 +239,15 @@ inline std::vector<std::pair<std::string, plan::Plan>> sample_plans() {
   return plans;
 }
 
+/// vgg_plan() with two teams of four for its first stage and one of two for the second.
+inline plan::Plan team_plan() {
+  plan::Plan plan = vgg_plan();
+  plan.stages[0].replicas = 2;
+  plan.stages[0].tensor = 4;
+  plan.stages[0].team_bytes = 5'000'000;
+  plan.stages[1].tensor = 2;
+  plan.stages[1].first_worker = 8;
+  return plan;
+}
+
 }  // namespace penstock::report

@@ -42,6 +42,16 @@ TEST(ChromeTrace, HasOneProcessPerTimelineAndOneThreadPerWorker) {
             "]}\n");
 }
 
+TEST(ChromeTrace, NamesMembersOfTeams) {
+  Timeline timeline{"predicted", {}};
+  for (const int32_t stage : {0, 1, 0, 1, 2})
+    timeline.workers.push_back({{{.op = Op::Forward, .stage = StageId{stage}}, 0, 1, 0}});
+  const Json events = parse_json(chrome_trace({&timeline}, {2, 1}), "trace").at("traceEvents");
+  EXPECT_EQ(events.at(1).at("args").at("name"), "worker 0, stage 0, replica 0, member 0");
+  EXPECT_EQ(events.at(7).at("args").at("name"), "worker 3, stage 0, replica 1, member 1");
+  EXPECT_EQ(events.at(9).at("args").at("name"), "worker 4, stage 1, replica 0, member 0");
+}
+
 TEST(ChromeTrace, NamesTheStagesOfAWorkerAndColoursEveryAction) {
   Timeline timeline{"predicted", {{}}};
   for (const Op op :
