@@ -347,14 +347,15 @@ PlanResult plan_with_teams(const profile::Profile& profile, const cluster::Clust
   PlanResult best;
   Reached reached;
   std::vector<Plan> starts;
+  // Large teams make small worlds: what their searches leave of the time is for the others.
+  std::reverse(sizes.begin(), sizes.end());
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (i > 0 && time.is_over() && best.plan) break;
     const auto left = static_cast<double>(sizes.size() - i);
     PlanResult result = uniform.best(sizes[i], time.share(1 / left));
-    reached.emplace_back(sizes[i], result.plan ? rate(*result.plan) : 0);
+    reached.insert(reached.begin(), {sizes[i], result.plan ? rate(*result.plan) : 0});
     if (result.plan) starts.push_back(*result.plan);
-    if (i == 0 || (result.plan && (!best.plan || beats(*result.plan, *best.plan))))
-      best = std::move(result);
+    if (!best.plan || (result.plan && !beats(*best.plan, *result.plan))) best = std::move(result);
   }
   if (!best.plan) return best;
   if (!options.tensor && sizes.size() > 1)

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "penstock/planner/planner.h"
@@ -142,6 +143,64 @@ TEST(TeamPlan, IsPricedAsItIsSimulated) {
   EXPECT_EQ(again.stages, plan.stages);
   EXPECT_EQ(again.prediction, plan.prediction);
   EXPECT_EQ(plan::parse_plan(plan::to_json(plan), "p.json"), plan);
+}
+
+TEST(TeamPlan, TeamsOfSeveralSizesArePricedAsTheyAreSimulated) {
+  const profile::Profile profile = testing_llama::decoder_profile({.blocks = 4});
+  const cluster::Cluster cluster = testing_llama::v100_servers(2);
+  PlanOptions options;
+  options.strategy = Strategy::OneFOneBFlush;
+  options.micro_batches = 16;
+  std::vector<Stage> stages = even_stages(profile, 3, 1, 1);
+  for (const auto& [s, team, replicas] : {std::tuple{0, 4, 1}, {1, 1, 2}, {2, 2, 1}}) {
+    stages[static_cast<size_t>(s)].tensor = team;
+    stages[static_cast<size_t>(s)].replicas = replicas;
+    stages[static_cast<size_t>(s)].first_worker = s == 0 ? 0 : s == 1 ? 4 : 6;
+  }
+  const Plan plan = price_plan(profile, cluster, stages, options);
+  EXPECT_EQ(plan.config(), "1t4-2-1t2");
+  EXPECT_EQ(plan.depth, 4);  // stage 0 has three teams or workers behind it
+  EXPECT_NEAR(
+      samples_per_s_of(plan) / simulate::simulate_plan(plan, 16, {}).throughput_samples_per_s, 1,
+      0.01);
+  // Each stage costs what it costs in a plan of its own size of teams.
+  for (const int team : {1, 2, 4}) {
+    std::vector<Stage> alike = stages;
+    int next = 0;
+    for (Stage& stage : alike) {
+      stage.tensor = team;
+      stage.replicas = 1;
+      stage.first_worker = next;
+      next += team;
+    }
+    if (next > cluster.num_workers()) continue;
+    const Plan other = price_plan(profile, cluster, alike, options);
+    for (size_t s = 0; s < stages.size(); ++s) {
+      if (stages[s].tensor != team) continue;
+      EXPECT_EQ(plan.stages[s].forward_ns, other.stages[s].forward_ns);
+      EXPECT_EQ(plan.stages[s].weight_bytes, other.stages[s].weight_bytes);
+    }
+  }
+}
+
+// What crosses each level, counted by hand: sums of teams inside servers, and each member's message
+// between them.
+TEST(TeamPlan, BytesAreThoseOfAllMembers) {
+  const testing_llama::Decoder sizes{.blocks = 4};
+  const profile::Profile profile = testing_llama::decoder_profile(sizes);
+  PlanOptions options;
+  options.strategy = Strategy::OneFOneBFlush;
+  options.micro_batches = 16;
+  const Plan plan =
+      price_plan(profile, testing_llama::v100_servers(2), even_stages(profile, 2, 1, 4), options);
+  const double tensor = 2.0 * static_cast<double>(sizes.length * sizes.hidden);
+  const double messages = 4 * 2 * tensor;  // four members, there and back
+  // Eight layers of blocks with two sums, embedding and head with one; a ring sends 2 (t-1) of
+  // them.
+  const double sums = (2 * 8 + 2) * tensor * 2 * 3;
+  ASSERT_EQ(plan.prediction.bytes_per_sample.size(), 2);
+  EXPECT_NEAR(plan.prediction.bytes_per_sample[0], sums + messages, 1e-6 * sums);
+  EXPECT_NEAR(plan.prediction.bytes_per_sample[1], messages, 1e-6 * messages);
 }
 
 TEST(TeamPlan, MembersNeedLessMemoryThanAWholeStage) {
