@@ -12,6 +12,7 @@
 #include "penstock/options/check_profile.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
+#include "penstock/shard/tensor_shares.h"
 #include "penstock/train/compensated_optimizer.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -65,6 +66,7 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
   options.global_norm = request.global_norm;
   options.gradient_groups = request.gradient_groups;
   options.straight = request.straight;
+  options.tensor = request.tensor;
   options.optimizer_state_per_weight = model::state_per_weight(
       model, train::compensated_optimizer(request.optimizer, request.compensation));
   return options;
@@ -115,8 +117,9 @@ std::string other_lengths_text(const profile::Profile& profile, const AutoPlanRe
       request.profile_path, text(profile.lengths), text(request.lengths));
 }
 
-plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
-                     const planner::PlanOptions& options) {
+plan::Plan best_plan(const model::Model& model, profile::Profile profile,
+                     const AutoPlanRequest& request, const planner::PlanOptions& options) {
+  if (options.tensor != 1) shard::add_tensor_shares(profile, model);
   const int64_t copies = profile.copy_bandwidth_bytes_per_s;
   const cluster::Cluster cluster =
       request.cluster
@@ -181,7 +184,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
     request.listener.tell(other_lengths_text(profile, request));
   }
   planner::PlanOptions options = options_of(model, request);
-  plan::Plan plan = best_plan(profile, request, options);
+  plan::Plan plan = best_plan(model, profile, request, options);
   const int64_t profiled = plan.micro_batch_size;
   const int64_t wanted = micro_batch_size(request, plan.micro_batches);
   const bool resized = wanted != profiled;
@@ -198,7 +201,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                       plural(wanted, "sample")));
       profile = measure(model, request, *options.micro_batches);
     }
-    plan = best_plan(profile, request, options);
+    plan = best_plan(model, profile, request, options);
     if (resized && given) {
       plan.explanation.notes.push_back(fmt::format(
           "{} has micro-batches of {}: its times and sizes are scaled in proportion to those of "

@@ -113,6 +113,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
                        .weights = asked.weights,
                        .compensation = asked.compensation.value_or(plan::Compensation::None),
                        .workers = static_cast<int>(workers),
+                       .tensor = asked.tensor,
                        .threads_per_worker = request.run.threads,
                        .device_graphs = request.run.device_graphs,
                        .mini_batch_size = batch_size_of(request),

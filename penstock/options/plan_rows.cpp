@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <string>
+
 #include "penstock/plan/sync_precision.h"
+#include "penstock/util/error.h"
 
 namespace penstock::options {
 namespace {
@@ -94,6 +98,7 @@ std::vector<Row> split_rows() {
                               "--workers",
                               "Workers: threads of this process, or of all ranks of a job together "
                               "(default: 1; in a job one per rank)")),
+       of_plan("tensor", tensor_row<R>()),
        of_plan("straight",
                row<&R::plan, &PlanSection::straight>(
                    "--straight",
@@ -165,6 +170,21 @@ std::vector<Row> sync_rows() {
 }
 
 }  // namespace
+
+Named named_teams(std::optional<int>& tensor) {
+  const auto set = [&tensor](const std::string& text) {
+    if (text == "auto") return tensor.reset();
+    int members = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), members);
+    if (error != std::errc() || end != text.data() + text.size() || members < 1) {
+      throw ConfigError(
+          fmt::format("expected auto, or the members of each team, at least 1, found '{}'",
+                      text.substr(0, 40)));
+    }
+    tensor = members;
+  };
+  return {.set = set, .text = [&tensor] { return tensor ? std::to_string(*tensor) : "auto"; }};
+}
 
 std::vector<Row> plan_rows() { return joined<R>({split_rows(), sync_rows()}); }
 

@@ -83,7 +83,8 @@ struct PlanSection {
   std::string file;                        ///< a plan that is made; empty: make one
   std::optional<plan::Strategy> strategy;  ///< nothing: chosen, here and below
   std::optional<int64_t> workers;
-  std::string profile;  ///< a file; empty: measure
+  std::optional<int> tensor = 1;  ///< members of each replica's team; nothing: chosen
+  std::string profile;            ///< a file; empty: measure
   std::optional<int64_t> micro_batches;
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;

@@ -1,7 +1,6 @@
 // The options of `penstock plan` that choose among plans.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string>
 
 #include "penstock/options/sections.h"
@@ -51,23 +50,6 @@ Slot searched_precision(OfSearch& request) {
                [](FloatType type) { return to_string(type); });
 }
 
-/// "auto", or how many members each team has.
-Slot searched_teams(OfSearch& request) {
-  std::optional<int>& tensor = request.plan.tensor;
-  const auto set = [&tensor](const std::string& text) {
-    if (text == "auto") return tensor.reset();
-    int members = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), members);
-    if (error != std::errc() || end != text.data() + text.size() || members < 1) {
-      throw ConfigError(
-          fmt::format("expected auto, or the members of each team, at least 1, found '{}'",
-                      text.substr(0, 40)));
-    }
-    tensor = members;
-  };
-  return Named{.set = set, .text = [&tensor] { return tensor ? std::to_string(*tensor) : "auto"; }};
-}
-
 std::vector<SearchRow> kind_rows() {
   return in<OfSearch>(
       Section::Plan,
@@ -94,10 +76,7 @@ std::vector<SearchRow> kind_rows() {
            "--shard-optimizer",
            "Share out the optimiser's state over the replicas of a stage (ZeRO-1): never, always, "
            "auto (only if memory requires it)"),
-       row<OfSearch>(
-           "--tensor", searched_teams,
-           "Members of the team that runs each replica of a stage, with a part of its weights each "
-           "(tensor parallelism): a number, or auto: the fastest, by stage"),
+       tensor_row<OfSearch>(),
        row<OfSearch>(
            "--optimizer", [](OfSearch& r) -> Slot { return named_optimizer(r.optimizer); },
            optimizer_help() + ": the optimiser whose state takes memory")});

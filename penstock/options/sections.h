@@ -218,6 +218,16 @@ RowOf<R> keep_row(std::string_view usual) {
                             "to W, summed over its stages (default: {})",
                             usual));
 }
+/// "auto", which is nothing, or how many members each team has.
+Named named_teams(std::optional<int>& tensor);
+
+template <class R>
+RowOf<R> tensor_row() {
+  return row<R>(
+      "--tensor", [](R& r) -> Slot { return named_teams(r.plan.tensor); },
+      "Members of the team that runs each replica of a stage, with a part of its weights each "
+      "(tensor parallelism): a number, or auto: the fastest, by stage");
+}
 template <class R>
 RowOf<R> micro_batches_row(std::string_view usual, double least) {
   return row<&R::plan, &decltype(R::plan)::micro_batches>(

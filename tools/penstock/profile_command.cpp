@@ -18,6 +18,7 @@
 #include "penstock/model/analytic_profile.h"
 #include "penstock/profile/device_spec.h"
 #include "penstock/profile/share.h"
+#include "penstock/shard/tensor_shares.h"
 #include "penstock/stream/profiled_loss.h"
 #include "tools/penstock/command/command.h"
 #include "tools/penstock/command/option_values.h"
@@ -152,12 +153,13 @@ int run_profile(const options::ProfileRequest& request, const CLI::App& app) {
           return profile::parse_layers(text, subject.model.graph());
         });
   }
-  const profile::Share share = request.run.analytic
-                                   ? profile::whole_share(estimate(request, subject.model))
-                               : job ? measure_as_job(*job, subject)
-                                     : job::measured_share(subject.model, subject.profiler,
-                                                           job::console_listener(), subject.loss);
+  profile::Share share = request.run.analytic
+                             ? profile::whole_share(estimate(request, subject.model))
+                         : job ? measure_as_job(*job, subject)
+                               : job::measured_share(subject.model, subject.profiler,
+                                                     job::console_listener(), subject.loss);
   if (job && !job->is_first()) return kExitYes;
+  shard::add_tensor_shares(share.profile, subject.model);
   write_profile(share, request.output);
   return kExitYes;
 }
