@@ -7,6 +7,7 @@
 
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
 namespace {
@@ -33,6 +34,17 @@ std::vector<T> per_team(const std::vector<T>& per_member, const std::vector<int>
 
 bool is_whole(const std::vector<int>& teams) {
   return std::all_of(teams.begin(), teams.end(), [](int size) { return size == 1; });
+}
+
+/// Before anything grows with the members.
+void check_members(const std::vector<int>& replicas, const std::vector<int>& teams) {
+  int64_t members = 0;
+  for (size_t s = 0; s < teams.size(); ++s)
+    members = saturating_add(
+        members, saturating_mul(s < replicas.size() ? replicas[s] : 1, std::max(teams[s], 1)));
+  if (members <= kMaxWorkers) return;
+  throw ConfigError(fmt::format("teams of at most {} workers together are supported, found {}",
+                                kMaxWorkers, members));
 }
 
 /// By worker of the whole shape, the worker of its first member; and behind the last one.
@@ -92,6 +104,7 @@ ScheduleShape with_teams(const ScheduleShape& whole, const std::vector<int>& tea
     throw ConfigError(fmt::format("there are teams of {} stages, the schedule has {}", teams.size(),
                                   whole.replicas.size()));
   }
+  check_members(whole.replicas, teams);
   const std::vector<int> first = first_workers(whole, teams);
   ScheduleShape shape = whole;
   shape.teams = teams;
@@ -166,6 +179,7 @@ Schedule with_teams(const Schedule& compute, const std::vector<int>& teams) {
 
 std::vector<MemberLink> member_links(const std::vector<StageLink>& links,
                                      const std::vector<int>& teams) {
+  check_members({}, teams);
   std::vector<MemberLink> all;
   const std::vector<int32_t> first = first_stages(teams);
   const auto size_of = [&](StageId stage) {
@@ -181,6 +195,8 @@ std::vector<MemberLink> member_links(const std::vector<StageLink>& links,
     const auto [from, to] = links[l];
     const int makers = size_of(from);
     const int readers = size_of(to);
+    if (std::ssize(all) + std::max(makers, readers) > kMaxWorkers)
+      throw ConfigError(fmt::format("more than {} links between members of teams", kMaxWorkers));
     for (int j = 0; j < std::max(makers, readers); ++j)
       all.push_back({l, {member(from, j % makers), member(to, j % readers)}});
   }

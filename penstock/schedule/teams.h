@@ -25,7 +25,7 @@ TeamPlace place_in_team(const ScheduleShape& shape, StageId stage);
 
 /// `teams`: per stage, how many members each of its replicas has; all ones, or empty: returns what
 /// it is given. The members of a replica stand on neighbouring workers. Throws ConfigError where
-/// the numbers do not fit, and where a worker holds stages whose teams differ.
+/// the numbers do not fit, where a worker holds stages whose teams differ, and above kMaxWorkers.
 ScheduleShape with_teams(const ScheduleShape& whole, const std::vector<int>& teams);
 /// Of a schedule before lower(), which then takes the links between the members.
 Schedule with_teams(const Schedule& compute, const std::vector<int>& teams);
@@ -41,7 +41,8 @@ struct MemberLink {
   bool operator==(const MemberLink&) const = default;
 };
 /// `teams` as in with_teams(); `links`: between whole stages. In their order, by member of the
-/// later stage. Throws ConfigError for a link to a stage that does not exist. O(members).
+/// later stage. Throws ConfigError for a link to a stage that does not exist, and above kMaxWorkers
+/// members or links of them. O(members).
 std::vector<MemberLink> member_links(const std::vector<StageLink>& links,
                                      const std::vector<int>& teams);
 /// The links alone, as lower() takes them.

@@ -106,6 +106,16 @@ TEST(Teams, TextNamesThemAndRefusesWrongOnes) {
   EXPECT_THROW((void)to_pytorch_csv(parse_schedule(text, "s.txt")), ConfigError);
 }
 
+TEST(Teams, TooManyMembersAreRefusedBeforeAnythingGrows) {
+  const ScheduleShape shape{.replicas = {1, 1000}, .micro_batches = 4, .accumulate = 4};
+  EXPECT_THROW((void)with_teams(shape, {1, 20'000}), ConfigError);
+  EXPECT_THROW((void)with_teams(shape, {INT32_MAX, INT32_MAX}), ConfigError);
+  EXPECT_THROW((void)links_of_members(chain_links(2), {INT32_MAX, 1}), ConfigError);
+  EXPECT_THROW(
+      (void)links_of_members(std::vector<StageLink>(100, {StageId{0}, StageId{1}}), {1, 1'000'000}),
+      ConfigError);
+}
+
 TEST(Teams, OfOneMemberChangeNothing) {
   const ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 4, .accumulate = 4};
   EXPECT_EQ(with_teams(shape, {}), shape);

@@ -39,14 +39,16 @@ namespace {
 /// Each stage once for each member of its teams, and the links between these.
 void spread_over_teams(const std::vector<int>& teams, Costs& costs) {
   if (teams.empty()) return;
+  std::vector<schedule::StageLink> whole;
+  for (const LinkCost& link : costs.links) whole.push_back({link.from, link.to});
+  // Refuses too many of them.
+  const std::vector<schedule::MemberLink> between = schedule::member_links(whole, teams);
   std::vector<StageCost> stages;
   for (size_t s = 0; s < teams.size(); ++s)
     stages.insert(stages.end(), static_cast<size_t>(teams[s]), costs.stages[s]);
   costs.stages = std::move(stages);
-  std::vector<schedule::StageLink> whole;
-  for (const LinkCost& link : costs.links) whole.push_back({link.from, link.to});
   std::vector<LinkCost> links;
-  for (const schedule::MemberLink& each : schedule::member_links(whole, teams)) {
+  for (const schedule::MemberLink& each : between) {
     links.push_back(costs.links[each.whole]);
     links.back().from = each.link.from;
     links.back().to = each.link.to;

@@ -55,8 +55,12 @@ int64_t sums_per_step(const plan::Plan& plan) {
 int64_t actions_per_step(const plan::Plan& plan) {
   int64_t stages = 0;
   for (const plan::Stage& stage : plan.stages) stages = saturating_add(stages, stage.tensor);
-  const int64_t links = std::ssize(schedule::links_of(plan));
-  const int64_t per_micro_batch = saturating_add(saturating_mul(3, stages), 4 * links);
+  int64_t links = 0;
+  for (const plan::Link& link : plan.links)
+    links = saturating_add(links, std::max(plan.stages.at(link.from.index()).tensor,
+                                           plan.stages.at(link.to.index()).tensor));
+  const int64_t per_micro_batch =
+      saturating_add(saturating_mul(3, stages), saturating_mul(4, links));
   return saturating_add(saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1)),
                         sums_per_step(plan));
 }

@@ -137,6 +137,17 @@ TEST(SimulatedTeams, MessagesOfMembersShareTheLinksOfTheirServers) {
   EXPECT_EQ(makespan(plan), computing + 2 * 100);
 }
 
+TEST(SimulatedTeams, TooManyMembersAreRefused) {
+  plan::Plan plan = pipeline({2, 2});
+  for (plan::Stage& stage : plan.stages) {
+    stage.first_worker = -1;
+    stage.tensor = INT32_MAX;
+  }
+  EXPECT_GT(actions_per_step(plan), int64_t{INT32_MAX});
+  EXPECT_THROW((void)simulate_plan(plan, 1, {}), ConfigError);
+  EXPECT_THROW((void)costs_of(plan), ConfigError);
+}
+
 TEST(SimulatedTeams, PlacesAreThoseOfThePlan) {
   plan::Plan plan = pipeline({2, 2}, 2);
   plan.links[0].bytes = 100;

@@ -26,9 +26,10 @@ namespace {
 
 /// By stage of the timelines: the plan's stage, whose members are stages of their own.
 std::vector<size_t> whole_stages(const plan::Plan& plan) {
+  constexpr auto kMost = static_cast<int>(kMaxReportWorkers);
   std::vector<size_t> whole;
   for (size_t s = 0; s < plan.stages.size(); ++s)
-    whole.insert(whole.end(), static_cast<size_t>(std::max(plan.stages[s].tensor, 1)), s);
+    whole.insert(whole.end(), static_cast<size_t>(std::clamp(plan.stages[s].tensor, 1, kMost)), s);
   return whole;
 }
 
