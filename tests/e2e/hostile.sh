@@ -33,6 +33,11 @@ make_files() {
   sed 's/"version": 1/"version": 99/' p.json >newer.json
   sed -e 's/"config": "2"/"config": "1000000000"/' -e 's/"replicas": 2/"replicas": 1000000000/' \
     dp.json >many_workers.json
+  sed -e 's/"config": "2"/"config": "2t1000000000"/' \
+    -e 's/"replicas": 2/"replicas": 2, "tensor": 1000000000/' dp.json >many_members.json
+  sed 's/"replicas": 2/"replicas": 2, "tensor": 0/' dp.json >no_members.json
+  sed '0,/"stash_bytes"/s//"team": {"spread": 2, "spread_stash": 0}, "stash_bytes"/' p.json \
+    >spread.json
   sed 's/"strategy": "1f1b"/"strategy": "nope"/' plan.json >unknown_kind.json
   sed 's/"conv1"/"conv9"/' plan.json >other_layers.json
 }
