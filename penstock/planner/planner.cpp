@@ -361,6 +361,7 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
                           ? whole(profile, cluster, options, TimeLimit(options.time_limit))
                           : plan_with_teams(profile, cluster, options, whole);
   if (!result.plan) return result;
+  if (!result.plan->teams().empty()) set_interval(*result.plan);
   add_published_baseline(profile, cluster, options, *result.plan);
   if (!profile.lengths.empty()) {
     result.plan->explanation.notes.push_back(fmt::format(

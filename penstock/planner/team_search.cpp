@@ -281,8 +281,17 @@ void take_mixed(const profile::Profile& profile, const cluster::Cluster& cluster
                    [](const Plan& a, const Plan& b) { return rate(a) > rate(b); });
   for (Plan& start : starts) {
     if (rate(start) < least) continue;
+    const std::string before = start.config();
+    const double before_rate = rate(start);
     Plan plan = MixedTeams(profile, cluster, options, std::move(start), time).improved();
-    if (beats(plan, best)) best = std::move(plan);
+    if (!beats(plan, best)) continue;
+    plan.explanation.notes.insert(
+        plan.explanation.notes.begin(),
+        fmt::format(
+            "Teams and cuts were chosen stage by stage, {:.2f}x as fast as {}, of which the "
+            "following notes speak.",
+            rate(plan) / before_rate, before));
+    best = std::move(plan);
   }
 }
 

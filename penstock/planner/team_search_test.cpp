@@ -270,6 +270,20 @@ TEST(TeamPlan, AFixedSizeIsThatOfEveryStage) {
   plan::validate(*result.plan);
 }
 
+TEST(TeamPlan, SaysBetweenWhichRatesARunShouldLie) {
+  profile::Profile profile = testing_llama::decoder_profile({.blocks = 4});
+  profile.pass = {.mean_ns = 1'000'000'000, .spread = 0.02, .error = 0.01, .stretches = 4};
+  PlanOptions options = flushed();
+  options.tensor = 2;
+  options.mini_batch = 16;
+  const PlanResult result = make_plan(profile, testing_llama::v100_servers(2), options);
+  ASSERT_TRUE(result.plan) << result.reason;
+  const plan::Prediction& prediction = result.plan->prediction;
+  EXPECT_GT(prediction.throughput_low_samples_per_s, 0);
+  EXPECT_LT(prediction.throughput_low_samples_per_s, prediction.throughput_samples_per_s);
+  EXPECT_GT(prediction.throughput_high_samples_per_s, prediction.throughput_samples_per_s);
+}
+
 TEST(TeamPlan, SlowLinksAreNoPlaceForTeams) {
   const profile::Profile profile = testing_llama::decoder_profile({.blocks = 2});
   cluster::Cluster slow{.levels = {{.name = "network",
