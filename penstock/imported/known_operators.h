@@ -20,6 +20,18 @@ bool is(std::string_view target, std::string_view name);
 
 inline constexpr std::string_view kAttention = "scaled_dot_product_attention";
 
+/// Operators that make each number of the numbers in its place, which are broadcast to it.
+inline constexpr std::string_view kNumberByNumber =
+    "__and__ __or__ _to_copy abs add addcdiv addcmul alias atan atan2 bitwise_and "
+    "bitwise_not bitwise_or celu clamp clamp_max clamp_min clip clone contiguous copy cos "
+    "cosh detach div divide elu eq erf exp expm1 floor floor_divide fmod full_like ge gelu "
+    "gt hardsigmoid hardswish hardtanh isfinite isinf isnan le leaky_relu lerp lift_fresh "
+    "lift_fresh_copy log log1p log2 log_sigmoid logical_and logical_not logical_or "
+    "logical_xor logit lt masked_fill maximum minimum mish mul multiply nan_to_num ne neg "
+    "negative ones_like positive pow reciprocal relu relu6 remainder round rsqrt rsub selu "
+    "sgn sigmoid sign silu sin sinh softplus softsign sqrt square sub subtract tan tanh "
+    "threshold true_divide trunc where xlogy zeros_like";
+
 /// Operators of which a file from elsewhere must not make use: they open files, or reach memory
 /// beyond their tensors.
 bool is_forbidden(std::string_view target);

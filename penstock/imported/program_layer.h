@@ -59,6 +59,8 @@ struct LayerParts {
   bool is_random = false;
   model::TargetCount target_count = {};  ///< of the program's own loss, where this layer makes it
   std::string note = {};                 ///< of the first layer: note_of() the model
+  /// In a team: of the values that are not equal.
+  std::map<std::string, shard::Type> value_types = {};
 };
 
 /// Immutable; thread-safe.
@@ -92,12 +94,15 @@ class ProgramLayer final : public model::Layer,
                          model::TensorSpan inputs,
                          const model::ForwardContext& context) const override;
 
-  // In a team: team_layer.cpp.
+  // In a team: program_layer_team.cpp.
   std::vector<size_t> candidates() const override;
   shard::LayerTypes infer(const std::vector<shard::Type>& inputs, const Shapes& shapes,
                           shard::Walk& walk) const override;
   std::vector<shard::Piece> pieces(const shard::LayerTypes& types, const Shapes& shapes,
                                    const shard::Member& member) const override;
+  size_t row_dimension(size_t parameter) const override;
+  std::vector<std::string> check(const model::Layer& piece, const shard::LayerTypes& types,
+                                 const shard::Member& member) const override;
 
   const LayerParts& parts() const { return parts_; }
   /// Its steps alone.

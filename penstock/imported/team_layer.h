@@ -2,6 +2,8 @@
 // Internal to imported.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "penstock/imported/program_layer.h"
@@ -12,6 +14,7 @@ namespace penstock::imported {
 struct TeamLayer {
   FlatProgram program;  ///< the member's steps; of all members alike, but for lengths
   shard::LayerTypes types;
+  std::map<std::string, shard::Type> values = {};  ///< types of all that are not equal
 };
 
 /// `inputs`: as the layer reads them. `member`: whose lengths the steps have; null: those of the

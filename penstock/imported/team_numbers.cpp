@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <sstream>
 
+#include "penstock/imported/known_operators.h"
 #include "penstock/imported/team_rules.h"
 
 namespace penstock::imported {
@@ -28,8 +29,8 @@ Aligned read_aligned(TeamValues& values, StepEdit& edit, const std::vector<std::
   for (const std::string& name : operands) {
     if (values.is_part(name)) continue;
     const ValueSizes& sizes = values.sizes(name);
-    const bool varies =
-        sizes.rank() >= result.from_right && sizes.numbers[sizes.rank() - result.from_right] != 1;
+    const bool varies = sizes.rank() >= result.from_right &&
+                        sizes.numbers.at(sizes.rank() - result.from_right) != 1;
     const std::string read = varies
                                  ? values.part(name,
                                                Type::part(sizes.rank() - result.from_right,
@@ -196,17 +197,6 @@ void padding(TeamValues& values, StepEdit edit) {
   on_last(values, edit, edit.numbers("pad").size() / 2);
 }
 
-constexpr const char* kNumberByNumber =
-    "__and__ __or__ _to_copy abs add addcdiv addcmul alias atan atan2 bitwise_and "
-    "bitwise_not bitwise_or celu clamp clamp_max clamp_min clip clone contiguous copy cos "
-    "cosh detach div divide elu eq erf exp expm1 floor floor_divide fmod full_like ge gelu "
-    "gt hardsigmoid hardswish hardtanh isfinite isinf isnan le leaky_relu lerp lift_fresh "
-    "lift_fresh_copy log log1p log2 log_sigmoid logical_and logical_not logical_or "
-    "logical_xor logit lt masked_fill maximum minimum mish mul multiply nan_to_num ne neg "
-    "negative ones_like positive pow reciprocal relu relu6 remainder round rsqrt rsub selu "
-    "sgn sigmoid sign silu sin sinh softplus softsign sqrt square sub subtract tan tanh "
-    "threshold true_divide trunc where xlogy zeros_like";
-
 TeamRules made_rules() {
   TeamRules rules = {
       {"to", like_another},         {"type_as", like_another},    {"layer_norm", norm_of_last},
@@ -214,7 +204,7 @@ TeamRules made_rules() {
       {"dropout", dropout},         {"feature_dropout", dropout}, {"pad", padding},
       {"constant_pad_nd", padding}, {"tril", on_last_2},          {"triu", on_last_2},
       {"pixel_shuffle", on_last_3}};
-  std::istringstream names(kNumberByNumber);
+  std::istringstream names{std::string(kNumberByNumber)};
   for (std::string name; names >> name;) rules[name] = number_by_number;
   for (const char* name :
        {"softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum", "cumprod", "glu"})

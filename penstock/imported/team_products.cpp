@@ -203,15 +203,15 @@ void convolution(TeamValues& values, StepEdit edit) {
     values.divide(type.region, groups, edit);
     std::vector<int64_t> blocks;
     for (const int64_t block : type.blocks) {
-      if (block * out % sizes.numbers[1] != 0)
+      if (block * out % sizes.numbers.at(1) != 0)
         values.refuse(type, edit, "divides channels unevenly");
-      blocks.push_back(block * out / sizes.numbers[1]);
-      values.divide(type.region, block * groups / sizes.numbers[1], edit);
+      blocks.push_back(block * out / sizes.numbers.at(1));
+      values.divide(type.region, block * groups / sizes.numbers.at(1), edit);
     }
     const Type rows = Type::part(0, type.region, blocks);
     set_part(values, edit, "weight", rows);
     set_part(values, edit, "bias", rows);
-    edit.set_number("groups", values.own(type) * groups / sizes.numbers[1]);
+    edit.set_number("groups", values.own(type) * groups / sizes.numbers.at(1));
     return finish(values, edit, moved(rows, 1));
   }
   if (type.is_part()) {
@@ -276,15 +276,15 @@ void attention(TeamValues& values, StepEdit edit) {
     const std::string name = edit.need(argument);
     const ValueSizes& sizes = values.sizes(name);
     const size_t dimension = sizes.rank() - 3;
-    if (!values.is_part(name)) values.divide(part.region, sizes.numbers[dimension], edit);
+    if (!values.is_part(name)) values.divide(part.region, sizes.numbers.at(dimension), edit);
     set_part(values, edit, argument,
-             Type::part(dimension, part.region, {sizes.numbers[dimension]}));
+             Type::part(dimension, part.region, {sizes.numbers.at(dimension)}));
   }
-  const int64_t heads = values.sizes(edit.need("query")).numbers[rank - 3];
+  const int64_t heads = values.sizes(edit.need("query")).numbers.at(rank - 3);
   const Type result = Type::part(rank - 3, part.region, {heads});
   if (mask) {
     const ValueSizes& sizes = values.sizes(*mask);
-    const bool varies = sizes.rank() >= 3 && sizes.numbers[sizes.rank() - 3] != 1;
+    const bool varies = sizes.rank() >= 3 && sizes.numbers.at(sizes.rank() - 3) != 1;
     if (varies)
       set_part(values, edit, "attn_mask", Type::part(sizes.rank() - 3, part.region, {heads}));
     else

@@ -23,7 +23,7 @@ struct Shaped {
   }
 
   size_t rank() const { return sizes.rank(); }
-  size_t length() const { return static_cast<size_t>(sizes.numbers[type.dimension]); }
+  size_t length() const { return static_cast<size_t>(sizes.numbers.at(type.dimension)); }
   /// The dimension that a constant argument names.
   size_t dimension(const StepEdit& edit, std::string_view argument) const {
     const auto given = edit.number(argument);
@@ -129,7 +129,7 @@ void squeeze(TeamValues& values, StepEdit edit) {
     if (!dim) values.refuse(shaped.type, edit, "has a dimension that is not constant");
     const size_t d = Shaped::from(*dim, shaped.rank());
     if (d == shaped.type.dimension) values.refuse(shaped.type, edit, "may leave out the parts");
-    before += d < shaped.type.dimension && shaped.sizes.numbers[d] == 1 ? 1 : 0;
+    before += d < shaped.type.dimension && shaped.sizes.numbers.at(d) == 1 ? 1 : 0;
   }
   shaped.finish(edit, shaped.at(shaped.type.dimension - before));
 }
@@ -212,9 +212,9 @@ void split(TeamValues& values, StepEdit edit) {
   int64_t begin = 0;
   for (const std::string& output : edit.outputs()) {
     const ValueSizes& sizes = values.sizes(output);
-    if (sizes.rank() != shaped.rank() || !sizes.fixed[dim])
+    if (sizes.rank() != shaped.rank() || !sizes.fixed.at(dim))
       values.refuse(shaped.type, edit, "has pieces of lengths that are not constant");
-    begin += sizes.numbers[dim];
+    begin += sizes.numbers.at(dim);
     ends.insert(begin);
   }
   std::set<int64_t> inside = ends;
@@ -228,7 +228,7 @@ void split(TeamValues& values, StepEdit edit) {
   if (!fits) values.cut(shaped.self, inside, edit);
   begin = 0;
   for (const std::string& output : edit.outputs()) {
-    const int64_t length = values.sizes(output).numbers[dim];
+    const int64_t length = values.sizes(output).numbers.at(dim);
     made.push_back(some_blocks(shaped, blocks_between(shaped, begin, begin + length, edit)));
     own.push_back(values.own(made.back()));
     values.set(output, made.back());

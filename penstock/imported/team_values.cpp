@@ -88,6 +88,11 @@ const Type& TeamValues::type(const std::string& name) const {
   return found == types_.end() ? equal : found->second;
 }
 
+const ValueSizes& TeamValues::sizes(const std::string& name) {
+  const auto found = like_.find(name);
+  return sizes_.of(found == like_.end() ? name : found->second);
+}
+
 void TeamValues::set(const std::string& name, const Type& type) {
   types_[name] = type;
   if (!type.is_part()) return;
@@ -210,6 +215,7 @@ std::optional<Type> TeamValues::spread(const std::string& parameter, size_t dime
 }
 
 std::string TeamValues::pending(const std::string& name, const Type& part, const StepEdit& edit) {
+  if (is_part(name)) refuse(type(name), edit, "takes no parts there");
   if (!with_gradient_.contains(name) || !edit.step().gradient) return name;
   if (type(name).kind == shard::Kind::Pending) return name;
   PENSTOCK_CHECK(type(name).kind == shard::Kind::Equal, name);
@@ -272,6 +278,7 @@ std::string TeamValues::emit(TeamStep team, std::vector<NamedArgument> inputs,
   if (name.empty()) name = fresh(target.substr(target.find('.') + 1), like);
   const auto meta = program_.tensors.find(like);
   if (meta != program_.tensors.end()) made_.tensors[name] = meta->second;
+  if (name != like) like_[name] = like;
   for (const NamedArgument& input : inputs) {
     const auto* tensor = std::get_if<TensorArgument>(&input.value);
     if (tensor != nullptr && with_gradient_.contains(tensor->name)) with_gradient_.insert(name);
@@ -288,6 +295,7 @@ std::string TeamValues::emit(TeamStep team, std::vector<NamedArgument> inputs,
 
 void TeamValues::pass(const StepEdit& edit) {
   for (const std::string& name : edit.reads()) {
+    if (is_part(name)) refuse(type(name), edit, "takes no parts there");
     PENSTOCK_CHECK(type(name).kind == shard::Kind::Equal, name, edit.name());
     read_equal_.insert(name);
   }

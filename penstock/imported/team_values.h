@@ -38,7 +38,8 @@ class TeamValues {
 
   const shard::Type& type(const std::string& name) const;
   bool is_part(const std::string& name) const { return type(name).is_part(); }
-  const ValueSizes& sizes(const std::string& name) { return sizes_.of(name); }
+  /// Of rank 0 where the program does not describe it.
+  const ValueSizes& sizes(const std::string& name);
   const FlatProgram& program() const { return program_; }
   shard::Regions& regions() { return walk_.regions(); }
 
@@ -87,6 +88,8 @@ class TeamValues {
   /// After the last step.
   shard::LayerTypes types() const;
   FlatProgram take_program() { return std::move(made_); }
+  /// Of all values that are not equal.
+  std::map<std::string, shard::Type> take_types() { return std::move(types_); }
 
  private:
   void find_changes();
@@ -102,6 +105,7 @@ class TeamValues {
   FlatProgram made_;
   std::map<std::string, shard::Type> types_;
   std::map<std::string, std::string> origins_;  ///< of parts: the candidate that they come from
+  std::map<std::string, std::string> like_;  ///< of values that the program has not: those it has
   std::set<std::string> with_gradient_;
   std::map<std::string, std::string> pending_;  ///< values and those with a summed gradient
   std::map<std::pair<std::string, size_t>, std::string> own_parts_;

@@ -261,12 +261,23 @@ class Check {
     return shape;
   }
 
+  /// The whole layer, where it knows its own rules.
+  const Shardable* shardable(LayerId id) const {
+    const std::optional<LayerId> whole = part(id).whole;
+    return whole ? dynamic_cast<const Shardable*>(&model_.whole()->layer(*whole)) : nullptr;
+  }
+
   void check_operator(LayerId id) {
     const LayerNode& node = graph_.layer(id);
     const auto found = signatures().find(kind(id));
     Operation operation{types(id), sharded_.regions, {}, sizes_of({id, 0})};
     if (!node.inputs.empty()) operation.input = sizes_of(node.inputs[0]);
-    if (dynamic_cast<const Shardable*>(&model_.layer(id)) != nullptr) return;
+    if (const Shardable* const whole = shardable(id)) {
+      const Member member{sharded_.regions, part(id).team, part(id).member};
+      for (const std::string& error : whole->check(model_.layer(id), types(id), member))
+        add("{}: {}", name(id), error);
+      return;
+    }
     if (found == signatures().end() ? operation.is_whole() : found->second(operation)) return;
     add("{} cannot make {} of {} with weights that are {}", name(id),
         list_of(operation.types.outputs), list_of(operation.types.inputs),

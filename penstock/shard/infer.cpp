@@ -77,8 +77,10 @@ class Inference {
     const auto specs = layer->parameters();
     for (const size_t parameter : rule_of(*layer).candidates(layer)) {
       // Which dimension the rows are is the rule's to know: that of what the layer makes.
+      const auto* const own = dynamic_cast<const Shardable*>(layer.get());
       const bool transposed = layer->kind() == "linear_transposed";
-      const int64_t rows = specs.at(parameter).shape.at(transposed ? 1 : 0);
+      const size_t dimension = own != nullptr ? own->row_dimension(parameter) : transposed ? 1 : 0;
+      const int64_t rows = specs.at(parameter).shape.at(dimension);
       if (rows >= teams_[id.index()])
         candidates_[{id, static_cast<int>(parameter)}] = {.blocks = {rows}};
     }

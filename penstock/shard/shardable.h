@@ -104,6 +104,12 @@ class Shardable {
   /// The last piece makes the layer's outputs.
   virtual std::vector<Piece> pieces(const LayerTypes& types, const Shapes& shapes,
                                     const Member& member) const = 0;
+  /// Which dimension of a candidate its rows are.
+  virtual size_t row_dimension(size_t parameter) const = 0;
+  /// What is wrong with a piece of pieces(), found from its operations and the types of their
+  /// values alone; empty: nothing.
+  virtual std::vector<std::string> check(const model::Layer& piece, const LayerTypes& types,
+                                         const Member& member) const = 0;
 
  protected:
   ~Shardable() = default;

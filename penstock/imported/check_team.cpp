@@ -1,0 +1,473 @@
+#include "penstock/imported/check_team.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "penstock/imported/check_team_operators.h"
+#include "penstock/imported/known_operators.h"
+#include "penstock/imported/operator_arguments.h"
+#include "penstock/imported/step_places.h"
+#include "penstock/util/error.h"
+
+namespace penstock::imported {
+
+using shard::Kind;
+using shard::Type;
+
+namespace {
+
+class TeamCheck final : public StepTypes {
+ public:
+  explicit TeamCheck(const TeamProof& proof) : p_(proof), sizes_(proof.program) {
+    find_gradients();
+    for (const auto* names :
+         {&p_.parts.inputs, &p_.parts.parameters, &p_.parts.buffers, &p_.parts.constants}) {
+      for (const std::string& name : *names) origins_[name] = name;
+    }
+  }
+
+  std::vector<std::string> run() {
+    check_borders();
+    check_values();
+    const std::vector<Step>& own = p_.made.program.steps;
+    size_t next = 0;
+    for (const Step& whole : p_.program.steps) {
+      while (next < own.size() && is_conversion(own[next])) convert(own[next++]);
+      next = check_step(whole, next);
+    }
+    while (next < own.size() && is_conversion(own[next])) convert(own[next++]);
+    if (next < own.size()) add(own[next], "is no step of the whole layer");
+    check_outputs();
+    return std::move(errors_);
+  }
+
+  // What formulas ask.
+  const Type& type(const std::string& name) const override {
+    static const Type equal;
+    const auto found = p_.made.values.find(name);
+    return found == p_.made.values.end() ? equal : found->second;
+  }
+  const ValueSizes& sizes(const std::string& name) const override {
+    const auto origin = origins_.find(name);
+    return sizes_.of(origin == origins_.end() ? name : origin->second);
+  }
+  bool is_shared(const std::string& name) const override {
+    if (type(name).kind == Kind::Pending) return true;
+    const auto origin = origins_.find(name);
+    return type(name).kind == Kind::Equal &&
+           !with_gradient_.contains(origin == origins_.end() ? name : origin->second);
+  }
+  bool same_part(const Type& one, const Type& other) const override {
+    return joined(one, other) && one.blocks == other.blocks;
+  }
+  bool joined(const Type& one, const Type& other) const override {
+    return one.is_part() && other.is_part() &&
+           p_.member.regions.are_joined(one.region, other.region);
+  }
+
+ private:
+  void add(const Step& step, const std::string& what) {
+    errors_.push_back(fmt::format("{}: {} {}", place_of(step.node),
+                                  StepEdit(step, p_.made.program).name(), what));
+  }
+
+  /// Of the whole layer: what depends on weights and on values that are read.
+  void find_gradients() {
+    using exported::ScalarType;
+    const auto is_fraction = [&](const std::string& name) {
+      const auto found = p_.program.tensors.find(name);
+      if (found == p_.program.tensors.end()) return true;
+      const ScalarType number = found->second.type;
+      return number != ScalarType::Long && number != ScalarType::Int &&
+             number != ScalarType::Bool && number != ScalarType::Short &&
+             number != ScalarType::Char && number != ScalarType::Byte;
+    };
+    for (const auto* names : {&p_.parts.inputs, &p_.parts.parameters}) {
+      for (const std::string& name : *names) {
+        if (is_fraction(name)) with_gradient_.insert(name);
+      }
+    }
+    for (const Step& step : p_.program.steps) {
+      const StepEdit edit(step, p_.program);
+      const std::vector<std::string> reads = edit.reads();
+      const bool any = step.gradient && edit.name() != "detach" &&
+                       std::any_of(reads.begin(), reads.end(), [&](const std::string& name) {
+                         return with_gradient_.contains(name);
+                       });
+      if (!any) continue;
+      for (const std::string& name : edit.outputs()) {
+        if (is_fraction(name)) with_gradient_.insert(name);
+      }
+      if (edit.is_in_place()) with_gradient_.insert(reads.front());
+    }
+  }
+
+  bool is_as_declared(const Type& declared, const Type& found) const {
+    return declared.kind == found.kind && declared.dimension == found.dimension &&
+           (!declared.is_part() || same_part(declared, found));
+  }
+
+  void check_borders() {
+    const auto compare = [&](const char* what, const std::vector<std::string>& names,
+                             const std::vector<Type>& declared) {
+      for (size_t i = 0; i < names.size(); ++i) {
+        const Type& found = type(names[i]);
+        // The gradient of a whole weight is summed inside.
+        const bool is_summed = std::string_view(what) == "weight" &&
+                               declared.at(i).kind == Kind::Pending && found.kind == Kind::Equal;
+        if (is_summed || is_as_declared(declared.at(i), found)) continue;
+        errors_.push_back(fmt::format("{} '{}': expected {}, found {}", what, names[i],
+                                      to_string(declared[i]), to_string(found)));
+      }
+    };
+    compare("input", p_.parts.inputs, p_.made.types.inputs);
+    compare("weight", p_.parts.parameters, p_.made.types.weights);
+    compare("buffer", p_.parts.buffers, p_.made.types.buffers);
+    compare("output", p_.parts.outputs, p_.made.types.outputs);
+  }
+
+  /// Lengths of parts, and that their units are whole.
+  void check_values() {
+    for (const auto& [name, value] : p_.made.values) {
+      if (!value.is_part()) continue;
+      const auto meta = p_.made.program.tensors.find(name);
+      if (meta == p_.made.program.tensors.end()) continue;
+      const auto& sizes = meta->second.sizes;
+      const int64_t units = p_.member.regions.units(value.region);
+      const bool is_whole_units =
+          units > 0 && std::all_of(value.blocks.begin(), value.blocks.end(),
+                                   [&](int64_t block) { return block % units == 0; });
+      if (is_whole_units && value.dimension < sizes.size() && sizes[value.dimension].is_number() &&
+          sizes[value.dimension].value == p_.member.length(value))
+        continue;
+      errors_.push_back(fmt::format("'{}' has not the length of a part of {} units", name, units));
+    }
+  }
+
+  void check_outputs() {
+    for (const std::string& name : p_.parts.outputs) {
+      const Type& found = type(name);
+      if (found.kind != Kind::Equal && !found.is_part())
+        errors_.push_back(fmt::format("the output '{}' is {}", name, to_string(found)));
+      if (!made_.contains(name) && !origins_.contains(name))
+        errors_.push_back(fmt::format("nobody makes the output '{}'", name));
+    }
+  }
+
+  static bool is_conversion(const Step& step) {
+    return step.team && (step.team->kind == TeamStep::Kind::SumBackward ||
+                         step.team->kind == TeamStep::Kind::OwnPart);
+  }
+
+  bool is_of_part(const TeamStep& step, const Type& part) const {
+    const model::TensorPart expected = p_.member.part(part, {}, 0);
+    int64_t whole = 0;
+    for (const int64_t block : part.blocks) whole += block;
+    return step.dimension == part.dimension && step.whole == whole && step.runs == expected.runs &&
+           step.lengths == p_.member.lengths(part);
+  }
+
+  /// A value in another form, for those that read it.
+  void convert(const Step& step) {
+    const StepEdit edit(step, p_.made.program);
+    const std::vector<std::string> reads = edit.reads();
+    const std::vector<std::string> outputs = edit.outputs();
+    if (reads.size() != 1 || outputs.size() != 1 || !origins_or_made(reads.front()))
+      return add(step, "reads no value of the layer");
+    const Type& from = type(reads.front());
+    const Type& to = type(outputs.front());
+    const bool sums = step.team->kind == TeamStep::Kind::SumBackward;
+    if (from.kind != Kind::Equal || (sums ? to.kind != Kind::Pending : !to.is_part()))
+      return add(step, fmt::format("makes {} of {}", to_string(to), to_string(from)));
+    if (!sums && !is_of_part(*step.team, to)) return add(step, "takes another part than its own");
+    if (!sums && to.blocks.size() > 1 && !is_shared(reads.front()))
+      return add(step, "has no gradient for several blocks");
+    const auto origin = origins_.find(reads.front());
+    origins_[outputs.front()] = origin == origins_.end() ? reads.front() : origin->second;
+  }
+
+  bool origins_or_made(const std::string& name) const {
+    return origins_.contains(name) || made_.contains(name);
+  }
+
+  /// Returns the place behind what does the step of the whole layer.
+  size_t check_step(const Step& whole, size_t next) {
+    const std::vector<Step>& own = p_.made.program.steps;
+    const StepEdit expected(whole, p_.program);
+    if (next >= own.size()) {
+      add(whole, "is left out");
+      return next;
+    }
+    const Step& step = own[next++];
+    const StepEdit edit(step, p_.made.program);
+    const std::vector<std::string> made = edit.outputs();
+    const std::vector<std::string> wanted = expected.outputs();
+    const bool is_partial = made.size() == 1 && type(made.front()).kind == Kind::Partial;
+    if (!is_partial && made != wanted) {
+      add(step, "makes other values than the whole layer's step");
+      return next;
+    }
+    if (is_partial) origins_[made.front()] = wanted.front();
+    for (const std::string& name : wanted) made_.insert(name);
+    check_reads(expected, edit, is_partial);
+    check_types(expected, edit);
+    return is_partial ? check_sum(expected, made.front(), next) : next;
+  }
+
+  std::string origin_of(const std::string& name) const {
+    const auto found = origins_.find(name);
+    return found == origins_.end() ? name : found->second;
+  }
+
+  /// That it reads what the whole layer's step reads, in forms of it.
+  void check_reads(const StepEdit& expected, const StepEdit& edit, bool is_partial) {
+    std::vector<std::string> read;
+    for (const std::string& name : edit.reads()) {
+      if (!origins_or_made(name))
+        add(edit.step(), fmt::format("reads '{}' before it is made", name));
+      if (type(name).kind == Kind::Partial) add(edit.step(), "reads a partial sum");
+      read.push_back(origin_of(name));
+    }
+    std::vector<std::string> wanted = expected.reads();
+    if (is_partial) {  // the bias is added afterwards
+      const std::string bias = bias_of(expected);
+      if (!bias.empty()) wanted.erase(std::find(wanted.begin(), wanted.end(), bias));
+    }
+    if (read != wanted) add(edit.step(), "reads other values than the whole layer's step");
+  }
+
+  static std::string bias_of(const StepEdit& step) {
+    if (step.name() == "addmm") return step.need("self");
+    const bool has = step.name() == "linear" || step.name().starts_with("conv");
+    return has ? step.tensor("bias").value_or("") : "";
+  }
+
+  /// The sum over the members, and the bias once.
+  size_t check_sum(const StepEdit& expected, const std::string& partial, size_t next) {
+    const std::vector<Step>& own = p_.made.program.steps;
+    const std::string output = expected.outputs().front();
+    const auto take = [&](auto&& is_wanted) -> const Step* {
+      if (next >= own.size() || !is_wanted(StepEdit(own[next], p_.made.program))) return nullptr;
+      return &own[next++];
+    };
+    const auto fail = [&](const char* what) {
+      add(expected.step(), what);
+      return next;
+    };
+    const Step* const sum = take([&](const StepEdit& s) {
+      return s.step().team && s.step().team->kind == TeamStep::Kind::SumForward &&
+             s.reads() == std::vector{partial};
+    });
+    if (sum == nullptr) return fail("makes partial numbers that are not summed");
+    std::string made = StepEdit(*sum, p_.made.program).outputs().front();
+    std::string bias = bias_of(expected);
+    if (!bias.empty()) {
+      if (const Step* const shaped = take([&](const StepEdit& s) {
+            return s.name() == "reshape" && s.reads() == std::vector{bias};
+          }))
+        bias = StepEdit(*shaped, p_.made.program).outputs().front();
+      const Step* const added = take([&](const StepEdit& s) {
+        return s.name() == "add" && s.reads() == std::vector{made, bias};
+      });
+      if (added == nullptr) return fail("has a bias that is not added to the sum");
+      made = StepEdit(*added, p_.made.program).outputs().front();
+    } else if (made != output) {
+      const Step* const copied = take(
+          [&](const StepEdit& s) { return s.name() == "clone" && s.reads() == std::vector{made}; });
+      if (copied != nullptr) made = StepEdit(*copied, p_.made.program).outputs().front();
+    }
+    if (made != output || type(output).kind != Kind::Equal)
+      return fail("has a sum that nobody reads");
+    return next;
+  }
+
+  void check_types(const StepEdit& expected, const StepEdit& edit) {
+    const std::vector<std::string> reads = edit.reads();
+    const std::vector<std::string> made = edit.outputs();
+    const auto is_equal = [&](const std::string& name) { return type(name).kind == Kind::Equal; };
+    const bool is_whole = std::all_of(reads.begin(), reads.end(), is_equal) &&
+                          std::all_of(made.begin(), made.end(), is_equal);
+    try {
+      if (is_whole) {
+        if (edit.step().team || !is_same_step(edit.step(), expected.step()))
+          add(edit.step(), "does something else with whole values");
+      } else if (edit.step().team && edit.step().team->kind != TeamStep::Kind::WholeMask) {
+        check_own(expected, edit);
+      } else if (moves_numbers(expected.name())) {
+        check_places(expected, edit);
+      } else {
+        check_formula(expected, edit);
+      }
+    } catch (const c10::Error& error) {
+      add(edit.step(), error.what_without_backtrace());
+    } catch (const std::exception& error) {  // places that the value has not
+      add(edit.step(), error.what());
+    }
+  }
+
+  static bool is_same_step(const Step& one, const Step& other) {
+    const auto is_same = [](const exported::NamedArgument& a, const exported::NamedArgument& b) {
+      return a.name == b.name && a.value == b.value;
+    };
+    const auto& own = one.node.inputs;
+    const auto& others = other.node.inputs;
+    return one.node.target == other.node.target && one.gradient == other.gradient &&
+           one.ordinal == other.ordinal &&
+           std::equal(own.begin(), own.end(), others.begin(), others.end(), is_same);
+  }
+
+  /// Tables and losses of parts.
+  void check_own(const StepEdit& expected, const StepEdit& edit) {
+    const TeamStep& step = *edit.step().team;
+    const auto& inputs = edit.step().node.inputs;
+    const std::string first = edit.reads().front();
+    const Type& part = type(first);
+    const bool is_table = step.kind == TeamStep::Kind::Embedding;
+    const bool fits = part.is_part() && part.blocks.size() == 1 && is_of_part(step, part) &&
+                      edit.reads().size() == 2 && is_equal(edit.reads()[1]);
+    const size_t rank = sizes(first).rank();
+    const auto number = [&](size_t place) { return std::get_if<int64_t>(&inputs[place].value); };
+    bool is_right = false;
+    if (is_table && expected.name() == "embedding") {
+      is_right = inputs.size() == 3 && part.dimension == 0 && number(2) != nullptr &&
+                 *number(2) == expected.number("padding_idx").value_or(-1) &&
+                 type(edit.outputs().front()).kind == Kind::Partial;
+    } else if (step.kind == TeamStep::Kind::CrossEntropy &&
+               expected.name() == "cross_entropy_loss") {
+      is_right =
+          inputs.size() == 5 && part.dimension == (rank < 2 ? 0 : 1) && number(2) != nullptr &&
+          *number(2) == expected.number("reduction") && number(3) != nullptr &&
+          *number(3) == expected.number("ignore_index") &&
+          inputs[4].value == exported::Argument(expected.fraction("label_smoothing").value()) &&
+          !expected.has("weight") && is_equal(edit.outputs().front());
+    }
+    if (!fits || !is_right) add(edit.step(), "does not fit the types of its values");
+  }
+
+  bool is_equal(const std::string& name) const { return type(name).kind == Kind::Equal; }
+
+  void check_formula(const StepEdit& expected, const StepEdit& edit) {
+    const auto formula = formulas().find(edit.name());
+    if (formula == formulas().end()) return add(edit.step(), "has no rule for parts");
+    if (!formula->second(edit, *this)) return add(edit.step(), describe(edit));
+    check_mask(expected, edit);
+    check_constants(expected, edit);
+  }
+
+  std::string describe(const StepEdit& edit) const {
+    std::string text = "cannot make";
+    for (const std::string& name : edit.outputs()) text += ' ' + to_string(type(name));
+    text += " of";
+    for (const std::string& name : edit.reads())
+      text += fmt::format(" '{}' ({})", name, to_string(type(name)));
+    return text;
+  }
+
+  /// Random masks are those of the whole value.
+  void check_mask(const StepEdit& expected, const StepEdit& edit) {
+    const Type& made = type(edit.outputs().front());
+    const bool is_attention = is(expected.step().node.target, kAttention);
+    const bool draws = is_attention ? expected.fraction("dropout_p").value_or(0) > 0
+                                    : is_dropout(expected.step().node.target) ||
+                                          expected.name().ends_with("dropout");
+    const bool is_same =
+        expected.name() == "feature_dropout" && made.is_part() && made.dimension > 1;
+    const bool needs = draws && !is_same && expected.fraction("p").value_or(1) > 0;
+    const bool has = edit.step().team.has_value();
+    if (needs != has || (has && !is_of_part(*edit.step().team, made)))
+      add(edit.step(), "draws another mask than the whole layer");
+    if (edit.step().ordinal != expected.step().ordinal)
+      add(edit.step(), "draws other random numbers than the whole layer");
+  }
+
+  /// Constants are those of the whole layer, but for numbers of groups.
+  void check_constants(const StepEdit& expected, const StepEdit& edit) {
+    const auto is_constant = [](const exported::NamedArgument& argument) {
+      return tensor_names(argument.value).empty() &&
+             !std::holds_alternative<exported::NoneArgument>(argument.value) &&
+             argument.name != "groups" && argument.name != "num_groups" &&
+             argument.name != "beta" && argument.name != "alpha";
+    };
+    std::map<std::string, exported::Argument> own;
+    for (const auto& argument : edit.step().node.inputs) {
+      if (is_constant(argument)) own[argument.name] = argument.value;
+    }
+    std::map<std::string, exported::Argument> whole;
+    for (const auto& argument : expected.step().node.inputs) {
+      if (is_constant(argument)) whole[argument.name] = argument.value;
+    }
+    if (own != whole) add(edit.step(), "has other constants than the whole layer");
+    for (const char* name : {"groups", "num_groups"}) {
+      const auto groups = edit.number(name);
+      const std::string input = edit.reads().front();
+      const Type& part = type(input);
+      if (!groups || !part.is_part() || expected.number(name).value_or(1) == 1) continue;
+      const int64_t channels = sizes(input).numbers.at(1);
+      if (part.dimension != 1 ||
+          *groups * channels != expected.number(name).value_or(1) * p_.member.length(part))
+        add(edit.step(), "has another number of groups than its part");
+    }
+  }
+
+  Symbols small_symbols() const {
+    Symbols symbols = p_.parts.hints;
+    const auto range = p_.parts.ranges.find(p_.parts.batch_symbol);
+    if (!p_.parts.batch_symbol.empty()) {
+      symbols[p_.parts.batch_symbol] =
+          std::max<int64_t>(2, range == p_.parts.ranges.end() ? 2 : range->second.min.value_or(2));
+    }
+    return symbols;
+  }
+
+  at::Tensor part_of(const at::Tensor& whole, const Type& part) const {
+    return part.is_part() ? p_.member.part(part, {}, 0).of(whole) : whole;
+  }
+
+  /// Runs the whole layer's step and the member's on numbers that say their place.
+  void check_places(const StepEdit& expected, const StepEdit& edit) {
+    const Symbols symbols = small_symbols();
+    std::map<std::string, at::Tensor> whole;
+    std::map<std::string, at::Tensor> own;
+    int64_t first = 0;
+    const std::vector<std::string> reads = edit.reads();
+    const std::vector<std::string> wanted = expected.reads();
+    if (reads.size() != wanted.size()) return;
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (!type(reads[i]).is_part() && !is_shared(reads[i]))
+        return add(edit.step(), describe(edit));
+      if (whole.contains(wanted[i])) continue;
+      const at::Tensor value =
+          places_of(wanted[i], p_.program, symbols, type(reads[i]).is_part() ? first : -1);
+      first += value.numel();
+      whole[wanted[i]] = value;
+      own[reads[i]] = part_of(value, type(reads[i]));
+    }
+    run_step(expected, p_.program, symbols, whole);
+    run_step(edit, p_.made.program, symbols, own);
+    for (const std::string& name : edit.outputs()) {
+      if (name.empty()) continue;
+      if (!type(name).is_part() || !at::equal(part_of(whole.at(name), type(name)), own.at(name)))
+        return add(edit.step(), "takes other places than its part");
+    }
+  }
+
+  const TeamProof& p_;
+  mutable TeamSizes sizes_;
+  std::set<std::string> with_gradient_;
+  std::map<std::string, std::string> origins_;  ///< of values in other forms
+  std::set<std::string> made_;
+  std::vector<std::string> errors_;
+};
+
+}  // namespace
+
+std::vector<std::string> check_team(const TeamProof& proof) { return TeamCheck(proof).run(); }
+
+}  // namespace penstock::imported

@@ -1,0 +1,299 @@
+// Changed members' layers are refused before they run.
+#include "penstock/imported/check_team.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "penstock/imported/import_model.h"
+#include "penstock/imported/program_layer.h"
+#include "penstock/imported/step_edit.h"
+#include "penstock/imported/team_layer.h"
+#include "penstock/shard/shard.h"
+
+namespace penstock::imported {
+namespace {
+
+using exported::TensorArgument;
+using shard::Kind;
+using shard::Type;
+
+/// A layer of the whole model with a member's steps.
+struct Piece {
+  std::string name;
+  const ProgramLayer* whole = nullptr;
+  TeamLayer made;
+  shard::Member member;
+
+  std::vector<std::string> errors() const {
+    return check_team({whole->parts(), whole->program(), made, member});
+  }
+};
+
+struct Pieces {
+  explicit Pieces(const std::string& program, int members)
+      : whole(std::make_shared<const model::Model>(
+            import_model(std::string(PENSTOCK_TEST_DATA) + "/" + program + ".pt2"))),
+        sharded(shard::shard(
+            whole,
+            std::vector<StageId>(static_cast<size_t>(whole->graph().num_layers()), StageId{0}),
+            {members}, {.only_worthwhile = false})) {
+    for (int32_t l = 0; l < sharded.model.graph().num_layers(); ++l) {
+      const model::LayerPart& part = *sharded.model.part(LayerId{l});
+      const auto* own = dynamic_cast<const ProgramLayer*>(&sharded.model.layer(LayerId{l}));
+      if (own == nullptr || own->parts().value_types.empty()) continue;
+      all.push_back({.name = program + '/' + sharded.model.graph().layer(LayerId{l}).name,
+                     .whole = &dynamic_cast<const ProgramLayer&>(whole->layer(*part.whole)),
+                     .made = {own->program(), sharded.types[static_cast<size_t>(l)],
+                              own->parts().value_types},
+                     .member = {sharded.regions, part.team, part.member}});
+    }
+  }
+
+  std::shared_ptr<const model::Model> whole;
+  shard::ShardedModel sharded;
+  std::vector<Piece> all;
+};
+
+using Random = std::mt19937;
+
+size_t pick(Random& random, size_t count) { return random() % count; }
+
+/// One of the steps that fit.
+std::optional<size_t> step_of(const TeamLayer& made, Random& random,
+                              const std::function<bool(const StepEdit&)>& fits) {
+  std::vector<size_t> places;
+  for (size_t s = 0; s < made.program.steps.size(); ++s) {
+    if (fits(StepEdit(made.program.steps[s], made.program))) places.push_back(s);
+  }
+  if (places.empty()) return std::nullopt;
+  return places[pick(random, places.size())];
+}
+
+bool is_team(const StepEdit& step, TeamStep::Kind kind) {
+  return step.step().team && step.step().team->kind == kind;
+}
+
+/// Whoever read what the step makes reads what it read.
+void leave_out(TeamLayer& made, size_t place) {
+  const StepEdit gone(made.program.steps[place], made.program);
+  made.program.steps.erase(made.program.steps.begin() + static_cast<std::ptrdiff_t>(place));
+  for (Step& step : made.program.steps) {
+    StepEdit edit(step, made.program);
+    edit.rename(gone.outputs().front(), gone.reads().front());
+    step = edit.step();
+  }
+}
+
+bool leave_out_one(TeamLayer& made, Random& random, TeamStep::Kind kind) {
+  const auto place = step_of(made, random, [&](const StepEdit& s) { return is_team(s, kind); });
+  if (place) leave_out(made, *place);
+  return place.has_value();
+}
+
+bool type_of_one(TeamLayer& made, Random& random, Kind kind,
+                 const std::function<void(Type&)>& change) {
+  std::vector<Type*> types;
+  for (auto& [name, type] : made.values) {
+    if (type.kind == kind) types.push_back(&type);
+  }
+  if (types.empty()) return false;
+  change(*types[pick(random, types.size())]);
+  return true;
+}
+
+bool is_product(const StepEdit& step) {
+  return step.name() == "linear" || step.name() == "mm" || step.name().starts_with("conv");
+}
+
+/// Each returns whether there was something to change.
+using Change = std::function<bool(const Piece&, TeamLayer&, Random&)>;
+
+std::map<std::string, Change> changes() {
+  std::map<std::string, Change> all;
+  all["a sum left out"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return leave_out_one(made, random, TeamStep::Kind::SumForward);
+  };
+  all["a gradient not summed"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return leave_out_one(made, random, TeamStep::Kind::SumBackward);
+  };
+  all["a whole value for a part"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return leave_out_one(made, random, TeamStep::Kind::OwnPart);
+  };
+  all["a bias added by all"] = [](const Piece& piece, TeamLayer& made, Random& random) {
+    const auto place = step_of(made, random, [&](const StepEdit& s) {
+      return is_product(s) && made.values.contains(s.outputs().front()) &&
+             made.values.at(s.outputs().front()).kind == Kind::Partial && s.name() != "mm";
+    });
+    if (!place) return false;
+    StepEdit edit(made.program.steps[*place], made.program);
+    const std::string& weight = edit.need("weight");
+    for (const std::string& name : piece.whole->parts().parameters) {
+      if (name == weight) continue;
+      edit.set_tensor("bias", name);
+      made.program.steps[*place] = edit.step();
+      return true;
+    }
+    return false;
+  };
+  all["a step twice"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const size_t place = pick(random, made.program.steps.size());
+    const Step step = made.program.steps[place];
+    made.program.steps.insert(made.program.steps.begin() + static_cast<std::ptrdiff_t>(place),
+                              step);
+    // A value that is made twice in another form is the same.
+    return !(step.team && (step.team->kind == TeamStep::Kind::SumBackward ||
+                           step.team->kind == TeamStep::Kind::OwnPart));
+  };
+  all["a step left out"] = [](const Piece&, TeamLayer& made, Random& random) {
+    made.program.steps.erase(made.program.steps.begin() +
+                             static_cast<std::ptrdiff_t>(pick(random, made.program.steps.size())));
+    return true;
+  };
+  all["another slice"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const auto place = step_of(made, random, [](const StepEdit& s) {
+      return s.step().team && !s.step().team->runs.empty();
+    });
+    if (!place) return false;
+    TeamStep& team = *made.program.steps[*place].team;
+    team.runs[pick(random, team.runs.size())].begin += random() % 2 == 0 ? 1 : -1;
+    return true;
+  };
+  all["another size"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const std::vector<std::string> lists = {"size", "shape", "sizes", "split_sizes"};
+    const auto place = step_of(made, random, [&](const StepEdit& s) {
+      return std::any_of(lists.begin(), lists.end(), [&](const std::string& list) {
+        const auto numbers = s.numbers(list);
+        return std::any_of(numbers.begin(), numbers.end(),
+                           [](const auto& number) { return number && *number > 1; });
+      });
+    });
+    if (!place) return false;
+    StepEdit edit(made.program.steps[*place], made.program);
+    for (const std::string& list : lists) {
+      const auto numbers = edit.numbers(list);
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        if (numbers[i] && *numbers[i] > 1) edit.set_entry(list, i, *numbers[i] * 2);
+      }
+    }
+    made.program.steps[*place] = edit.step();
+    return true;
+  };
+  all["the mask of a part"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const auto place = step_of(
+        made, random, [](const StepEdit& s) { return is_team(s, TeamStep::Kind::WholeMask); });
+    if (place) made.program.steps[*place].team.reset();
+    return place.has_value();
+  };
+  all["other random numbers"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const auto place = step_of(
+        made, random, [](const StepEdit& s) { return is_team(s, TeamStep::Kind::WholeMask); });
+    if (place) *made.program.steps[*place].ordinal += 1;
+    return place.has_value();
+  };
+  all["a part along another dimension"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return type_of_one(made, random, Kind::Part,
+                       [&](Type& type) { type.dimension += type.dimension == 0 ? 1 : -1; });
+  };
+  all["other blocks"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return type_of_one(made, random, Kind::Part,
+                       [&](Type& type) { type.blocks.push_back(type.blocks.front()); });
+  };
+  all["equal instead of a part"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return type_of_one(made, random, Kind::Part, [](Type& type) { type = Type::equal(); });
+  };
+  all["equal instead of partial"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return type_of_one(made, random, Kind::Partial, [](Type& type) { type = Type::equal(); });
+  };
+  all["equal instead of pending"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return type_of_one(made, random, Kind::Pending, [](Type& type) { type = Type::equal(); });
+  };
+  all["another value"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const size_t place = pick(random, made.program.steps.size());
+    StepEdit edit(made.program.steps[place], made.program);
+    const std::vector<std::string> reads = edit.reads();
+    if (reads.empty()) return false;
+    std::vector<std::string> others;
+    for (size_t s = 0; s < place; ++s) {
+      for (const std::string& name : StepEdit(made.program.steps[s], made.program).outputs()) {
+        if (std::find(reads.begin(), reads.end(), name) == reads.end()) others.push_back(name);
+      }
+    }
+    if (others.empty()) return false;
+    edit.rename(reads[pick(random, reads.size())], others[pick(random, others.size())]);
+    made.program.steps[place] = edit.step();
+    return true;
+  };
+  all["another constant"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const auto place = step_of(made, random, [](const StepEdit& s) {
+      // A slice of all places is the same along all dimensions.
+      return !s.step().team && s.name() != "slice" && s.number("dim") && s.has("dim");
+    });
+    if (!place) return false;
+    StepEdit edit(made.program.steps[*place], made.program);
+    const int64_t dim = *edit.number("dim");
+    edit.set_number("dim", dim == 0 ? 1 : dim - 1);
+    made.program.steps[*place] = edit.step();
+    return true;
+  };
+  all["a weight of another type"] = [](const Piece&, TeamLayer& made, Random& random) {
+    if (made.types.weights.empty()) return false;
+    Type& type = made.types.weights[pick(random, made.types.weights.size())];
+    if (!type.is_part()) return false;
+    type.dimension = 1 - std::min<size_t>(type.dimension, 1);
+    return true;
+  };
+  return all;
+}
+
+TEST(CheckTeam, ChangedStepsAreRefused) {
+  std::map<std::string, int> refused;
+  for (const std::string program : {"grouped", "ownloss", "cnn"}) {
+    for (const int members : {2, 3}) {
+      const Pieces pieces(program, members);
+      for (const Piece& piece : pieces.all)
+        EXPECT_EQ(piece.errors(), std::vector<std::string>()) << piece.name;
+      Random random(static_cast<unsigned>(members));
+      for (const auto& [name, change] : changes()) {
+        for (int turn = 0; turn < 60; ++turn) {
+          const Piece& piece = pieces.all[pick(random, pieces.all.size())];
+          Piece changed = piece;
+          if (!change(piece, changed.made, random)) continue;
+          EXPECT_NE(changed.errors(), std::vector<std::string>())
+              << name << ": " << piece.name << ", turn " << turn;
+          ++refused[name];
+        }
+      }
+    }
+  }
+  int all = 0;
+  for (const auto& [name, change] : changes()) {
+    EXPECT_GT(refused[name], 4) << name;
+    all += refused[name];
+  }
+  EXPECT_GT(all, 2000);
+}
+
+TEST(CheckTeam, SaysOperatorPlaceAndTypes) {
+  const Pieces pieces("grouped", 2);
+  for (const Piece& piece : pieces.all) {
+    Piece changed = piece;
+    Random random(1);
+    if (!leave_out_one(changed.made, random, TeamStep::Kind::SumForward)) continue;
+    const std::vector<std::string> errors = changed.errors();
+    ASSERT_FALSE(errors.empty());
+    EXPECT_NE(errors.front().find("partial numbers that are not summed"), std::string::npos)
+        << errors.front();
+    return;
+  }
+  FAIL() << "no layer sums";
+}
+
+}  // namespace
+}  // namespace penstock::imported
