@@ -82,7 +82,11 @@ size_t dimension_of(int64_t given, size_t rank) {
 
 bool along(const Checked& c) {
   const auto dim = c.step.number("dim");
-  return c.step.reads().size() == 1 && keeps_part(c) && dim &&
+  const std::vector<std::string> made = c.step.outputs();
+  const bool all = std::all_of(made.begin(), made.end(), [&](const std::string& name) {
+    return name.empty() || c.type(name) == c.made();
+  });
+  return c.step.reads().size() == 1 && keeps_part(c) && all && dim &&
          dimension_of(*dim, c.rank(c.step.reads().front())) != c.made().dimension;
 }
 
@@ -103,6 +107,14 @@ bool reduced(const Checked& c) {
                          true);
   return c.made().is_part() && c.types.same_part(type, c.made()) &&
          c.made().dimension + static_cast<size_t>(gone) == type.dimension;
+}
+
+bool extreme(const Checked& c) {
+  if (c.has("other")) return number_by_number(c);
+  const std::vector<std::string> made = c.step.outputs();
+  return reduced(c) && std::all_of(made.begin(), made.end(), [&](const std::string& name) {
+           return name.empty() || c.type(name) == c.made();
+         });
 }
 
 bool norm_of_last(const Checked& c) {
@@ -216,6 +228,8 @@ std::map<std::string, Formula, std::less<>> made_formulas() {
       {"mm", of([](const Checked& c) { return product(c, "self", "mat2", false); })},
       {"bmm", of([](const Checked& c) { return product(c, "self", "mat2", false); })},
       {"matmul", of([](const Checked& c) { return product(c, "self", "other", false); })},
+      {"max", of(extreme)},
+      {"min", of(extreme)},
       {"layer_norm", of(norm_of_last)},
       {"rms_norm", of(norm_of_last)},
       {"batch_norm", of(norm_of_channels)},
@@ -227,8 +241,8 @@ std::map<std::string, Formula, std::less<>> made_formulas() {
       {std::string(kAttention), of(attention)}};
   std::istringstream numbers{std::string(kNumberByNumber)};
   for (std::string name; numbers >> name;) table[name] = of(number_by_number);
-  for (const char* name :
-       {"softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum", "cumprod", "glu"})
+  for (const char* name : {"softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum",
+                           "cumprod", "glu", "topk", "sort", "argsort"})
     table[name] = of(along);
   for (const char* name : {"sum", "mean", "amax", "amin", "prod", "var", "std", "logsumexp", "any",
                            "all", "linalg_vector_norm", "argmax", "argmin"})
@@ -256,7 +270,8 @@ const std::map<std::string, Formula, std::less<>>& formulas() {
 
 bool moves_numbers(std::string_view name) {
   static constexpr std::string_view kNames =
-      " view reshape _unsafe_view flatten unflatten transpose swapaxes t permute unsqueeze squeeze "
+      " view reshape _unsafe_view flatten unflatten transpose swapaxes t numpy_T mT permute "
+      "unsqueeze squeeze "
       "select unbind slice narrow split split_with_sizes chunk expand repeat repeat_interleave cat "
       "stack roll flip index_select pad constant_pad_nd tril triu pixel_shuffle ";
   return kNames.find(' ' + std::string(name) + ' ') != std::string_view::npos;

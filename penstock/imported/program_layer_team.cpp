@@ -12,6 +12,7 @@
 #include "penstock/imported/step_edit.h"
 #include "penstock/imported/step_facts.h"
 #include "penstock/imported/team_layer.h"
+#include "penstock/imported/transposed_weights.h"
 #include "penstock/util/check.h"
 
 namespace penstock::imported {
@@ -82,7 +83,8 @@ std::vector<StepWork> work_of(const LayerParts& parts, const FlatProgram& progra
 }
 
 /// Of weights of products, convolutions and tables: which dimension what they make is.
-std::map<std::string, size_t> row_dimensions(const FlatProgram& program) {
+std::map<std::string, size_t> row_dimensions(const FlatProgram& program,
+                                             const std::vector<std::string>& weights) {
   struct Weight {
     std::string_view argument;
     size_t dimension = 0;
@@ -99,6 +101,7 @@ std::map<std::string, size_t> row_dimensions(const FlatProgram& program) {
     if (const auto weight = edit.tensor(found->second.argument))
       rows[*weight] = found->second.dimension;
   }
+  for (const auto& [step, use] : transposed_weights(program, weights)) rows[use.weight] = 0;
   return rows;
 }
 
@@ -121,7 +124,7 @@ class KnownTypes final : public shard::Walk {
 }  // namespace
 
 std::vector<size_t> ProgramLayer::candidates() const {
-  const std::map<std::string, size_t> rows = row_dimensions(program_);
+  const std::map<std::string, size_t> rows = row_dimensions(program_, parts_.parameters);
   std::map<std::string, size_t> reads;
   for (const Step& step : program_.steps) {
     for (const std::string& name : StepEdit(step, program_).reads()) ++reads[name];
@@ -136,7 +139,7 @@ std::vector<size_t> ProgramLayer::candidates() const {
 }
 
 size_t ProgramLayer::row_dimension(size_t parameter) const {
-  return row_dimensions(program_).at(parts_.parameters.at(parameter));
+  return row_dimensions(program_, parts_.parameters).at(parts_.parameters.at(parameter));
 }
 
 std::vector<std::string> ProgramLayer::check(const model::Layer& piece,

@@ -28,8 +28,10 @@ StepEdit::StepEdit(Step step, const FlatProgram& program)
 
 const NamedArgument* StepEdit::find(std::string_view name) const {
   std::optional<int> place;
-  if (const auto handle = find_operator(step_.node.target))
-    place = handle->schema().argumentIndexWithName(std::string(name));
+  if (const auto handle = find_operator(step_.node.target)) {
+    const auto found = handle->schema().argumentIndexWithName(std::string(name));
+    if (found) place = *found;
+  }
   for (size_t i = 0; i < step_.node.inputs.size(); ++i) {
     const NamedArgument& input = step_.node.inputs[i];
     const bool by_place = input.name.empty() && !input.keyword && place == static_cast<int>(i);

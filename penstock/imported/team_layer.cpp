@@ -1,12 +1,18 @@
 #include "penstock/imported/team_layer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "penstock/imported/team_rules.h"
 #include "penstock/imported/team_values.h"
+#include "penstock/imported/transposed_weights.h"
+#include "penstock/util/error.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 
@@ -42,6 +48,15 @@ class AskedOnce final : public shard::Walk {
   std::map<size_t, std::optional<Type>> asked_;
 };
 
+/// Before a weight is transposed for a product: whether it is there in parts is decided now.
+void place_weight(TeamValues& values, const TransposedWeight& use, const StepEdit& edit) {
+  const Type read = values.type(use.left);
+  if (!read.is_part())
+    values.spread(use.weight, 0, edit);
+  else if (read.dimension + 1 == values.sizes(use.left).rank())
+    values.part(use.weight, Type::part(1, read.region, read.blocks), edit);
+}
+
 void apply_rule(TeamValues& values, const StepEdit& edit) {
   const std::vector<std::string> reads = edit.reads();
   const auto part = std::find_if(reads.begin(), reads.end(),
@@ -61,16 +76,23 @@ void apply_rule(TeamValues& values, const StepEdit& edit) {
 TeamLayer in_team(const LayerParts& parts, const FlatProgram& program,
                   const std::vector<Type>& inputs, shard::Walk& walk, const shard::Member* member) {
   AskedOnce asked(walk);
+  const std::map<size_t, TransposedWeight> transposed =
+      transposed_weights(program, parts.parameters);
   std::map<std::string, std::set<int64_t>> cuts;
   for (;;) {
     try {
       TeamValues values(parts, program, inputs, asked, member, cuts);
       for (size_t s = 0; s < program.steps.size(); ++s) {
         values.begin(s);
+        if (const auto use = transposed.find(s); use != transposed.end())
+          place_weight(values, use->second, StepEdit(program.steps[s], program));
         apply_rule(values, StepEdit(program.steps[s], program));
       }
       shard::LayerTypes types = values.types();
       return {values.take_program(), std::move(types), values.take_types()};
+    } catch (const std::out_of_range&) {
+      throw ConfigError(
+          fmt::format("layer of '{}': sizes that do not fit its operators", printable(parts.kind)));
     } catch (const RowCuts& more) {  // cuts only become finer
       cuts[more.parameter].insert(more.at.begin(), more.at.end());
       asked.start_again();

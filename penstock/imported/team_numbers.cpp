@@ -126,6 +126,12 @@ void reduction(TeamValues& values, StepEdit edit) {
   finish_numbers(values, edit, self, Type::part(dimension, type.region, type.blocks));
 }
 
+/// Of two values, or along a dimension.
+void extreme(TeamValues& values, StepEdit edit) {
+  if (edit.tensor("other")) return number_by_number(values, std::move(edit));
+  reduction(values, std::move(edit));
+}
+
 /// Over the last dimensions, with weights of their shape.
 void norm_of_last(TeamValues& values, StepEdit edit) {
   const std::string input = *edit.tensor("input");
@@ -198,16 +204,25 @@ void padding(TeamValues& values, StepEdit edit) {
 }
 
 TeamRules made_rules() {
-  TeamRules rules = {
-      {"to", like_another},         {"type_as", like_another},    {"layer_norm", norm_of_last},
-      {"rms_norm", norm_of_last},   {"batch_norm", batch_norm},   {"group_norm", group_norm},
-      {"dropout", dropout},         {"feature_dropout", dropout}, {"pad", padding},
-      {"constant_pad_nd", padding}, {"tril", on_last_2},          {"triu", on_last_2},
-      {"pixel_shuffle", on_last_3}};
+  TeamRules rules = {{"max", extreme},
+                     {"min", extreme},
+                     {"to", like_another},
+                     {"type_as", like_another},
+                     {"layer_norm", norm_of_last},
+                     {"rms_norm", norm_of_last},
+                     {"batch_norm", batch_norm},
+                     {"group_norm", group_norm},
+                     {"dropout", dropout},
+                     {"feature_dropout", dropout},
+                     {"pad", padding},
+                     {"constant_pad_nd", padding},
+                     {"tril", on_last_2},
+                     {"triu", on_last_2},
+                     {"pixel_shuffle", on_last_3}};
   std::istringstream names{std::string(kNumberByNumber)};
   for (std::string name; names >> name;) rules[name] = number_by_number;
-  for (const char* name :
-       {"softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum", "cumprod", "glu"})
+  for (const char* name : {"softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum",
+                           "cumprod", "glu", "topk", "sort", "argsort"})
     rules[name] = along_dimension;
   for (const char* name : {"sum", "mean", "amax", "amin", "prod", "var", "std", "logsumexp", "any",
                            "all", "linalg_vector_norm", "argmax", "argmin"})

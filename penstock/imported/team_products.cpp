@@ -148,6 +148,7 @@ void product(TeamValues& values, StepEdit edit, const Product& names) {
   if (b.is_part() && b.dimension + 1 == right_rank) {  // columns
     if (a.is_part()) values.refuse(b, edit, "multiplies parts of rows by parts of columns");
     set_pending(values, edit, names.left, b);
+    values.keep_origin(right, output);
     if (names.adds)
       set_part(values, edit, "self", moved(b, values.sizes(edit.need("self")).rank() - 1));
     return finish(values, edit, moved(b, rank - 1));

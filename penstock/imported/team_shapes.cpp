@@ -334,6 +334,8 @@ const TeamRules& shape_rules() {
                                   {"transpose", transpose},
                                   {"swapaxes", transpose},
                                   {"t", t},
+                                  {"numpy_T", t},
+                                  {"mT", t},
                                   {"permute", permute},
                                   {"unsqueeze", unsqueeze},
                                   {"squeeze", squeeze},

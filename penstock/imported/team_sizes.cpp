@@ -73,7 +73,8 @@ std::optional<ReshapedPart> reshaped(const shard::Type& part, const ValueSizes& 
                                      const ValueSizes& to) {
   const int64_t outer = numbers_between(from.numbers, 0, part.dimension);
   const int64_t inner = numbers_between(from.numbers, part.dimension + 1, from.rank());
-  if (outer <= 0 || inner <= 0) return std::nullopt;
+  if (outer <= 0 || inner <= 0 || numbers_between(to.numbers, 0, to.rank()) <= 0)
+    return std::nullopt;
   std::vector<int64_t> numbers;  // of each block
   for (const int64_t block : part.blocks) numbers.push_back(block * inner);
   const auto count = static_cast<int64_t>(part.blocks.size());

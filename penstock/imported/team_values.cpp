@@ -96,6 +96,10 @@ const ValueSizes& TeamValues::sizes(const std::string& name) {
 void TeamValues::set(const std::string& name, const Type& type) {
   types_[name] = type;
   if (!type.is_part()) return;
+  if (const ValueSizes& whole = sizes(name);
+      whole.rank() > 0 && whole.numbers.at(type.dimension) != total(type.blocks))
+    throw shard::Refused{type.region,
+                         fmt::format("a size of '{}' is none of a part", printable(name))};
   const auto found = made_.tensors.find(name);
   if (found == made_.tensors.end()) return;
   found->second.sizes.at(type.dimension) = exported::SymbolicInt{.value = own(type)};

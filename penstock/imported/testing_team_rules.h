@@ -44,8 +44,9 @@ struct Case {
   std::string target;
   std::vector<Operand> operands;
   std::vector<NamedArgument> others = {};
-  int outputs = 1;       ///< several are a list
-  bool is_list = false;  ///< takes a list of its operands
+  int outputs = 1;        ///< several are a list
+  bool is_list = false;   ///< takes a list of its operands
+  bool is_tuple = false;  ///< several outputs are results of their own
 };
 
 inline Argument sizes(const std::vector<int64_t>& numbers) {
@@ -158,7 +159,9 @@ class OneStep {
     std::vector<TensorArgument> made;
     for (int o = 0; o < case_.outputs; ++o) made.push_back({"out" + std::to_string(o)});
     for (const TensorArgument& one : made) parts_.outputs.push_back(one.name);
-    if (made.size() > 1)
+    if (case_.is_tuple)
+      step.node.outputs.assign(made.begin(), made.end());
+    else if (made.size() > 1)
       step.node.outputs = {made};
     else
       step.node.outputs = {made.front()};

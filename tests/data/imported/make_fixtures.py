@@ -211,19 +211,19 @@ def rms_norm(x, weight):
 
 class GroupedBlock(nn.Module):
     """As Llama and Qwen3: grouped heads, norms of queries and keys, rotated places, a packed gate;
-    and a bias for each head and distance, as T5 has."""
+    a bias for each head and distance, as T5 has; weights that are transposed for their product."""
 
     def __init__(self, width, heads, groups, size):
         super().__init__()
         self.heads, self.groups, self.size = heads, groups, size
         self.norm1 = nn.Parameter(torch.ones(width))
-        self.q_proj = nn.Linear(width, heads * size, bias=False)
+        self.q_proj = nn.Parameter(0.2 * torch.randn(heads * size, width))
         self.k_proj = nn.Linear(width, groups * size, bias=False)
         self.v_proj = nn.Linear(width, groups * size, bias=False)
         self.q_norm = nn.Parameter(torch.linspace(0.5, 1.5, size))
         self.k_norm = nn.Parameter(torch.linspace(1.5, 0.5, size))
         self.distances = nn.Embedding(4, heads)
-        self.o_proj = nn.Linear(heads * size, width, bias=False)
+        self.o_proj = nn.Parameter(0.2 * torch.randn(width, heads * size))
         self.norm2 = nn.Parameter(torch.ones(width))
         self.gate_up = nn.Linear(width, 2 * 3 * width, bias=False)
         self.down = nn.Linear(3 * width, width)
@@ -238,7 +238,7 @@ class GroupedBlock(nn.Module):
         angles = places[:, None] / 10.0 ** torch.arange(self.size // 2)
         cosine, sine = torch.cat((angles, angles), -1).cos(), torch.cat((angles, angles), -1).sin()
         h = rms_norm(x, self.norm1)
-        q = self.q_proj(h).view(batch, time, -1, self.size).transpose(1, 2)
+        q = (h @ self.q_proj.T).view(batch, time, -1, self.size).transpose(1, 2)
         k = self.k_proj(h).view(batch, time, -1, self.size).transpose(1, 2)
         v = self.v_proj(h).view(batch, time, -1, self.size).transpose(1, 2)
         q = self.rotated(rms_norm(q, self.q_norm), cosine, sine)
@@ -251,7 +251,7 @@ class GroupedBlock(nn.Module):
         scores += self.distances(apart).permute(2, 0, 1).unsqueeze(0)
         scores = scores.masked_fill(places[:, None] < places[None, :], -1e9)
         shares = F.dropout(torch.softmax(scores, -1), 0.1, self.training)
-        x = x + self.o_proj((shares @ v).transpose(1, 2).reshape(batch, time, -1))
+        x = x + (shares @ v).transpose(1, 2).reshape(batch, time, -1) @ self.o_proj.T
         gate, up = self.gate_up(rms_norm(x, self.norm2)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 
