@@ -140,6 +140,29 @@ TEST(TeamRules, TablesAndLosses) {
   });
 }
 
+/// As the whole operator does.
+TEST(TeamRules, LossesOfBfloat16AreSumsInFloat32) {
+  constexpr int64_t kClasses = 300;
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
+  const at::Tensor logits = at::empty({64, kClasses}).normal_(0, 2, generator).to(at::kBFloat16);
+  const at::Tensor targets = at::empty({64}, at::kLong).random_(0, kClasses, generator);
+  const at::Tensor whole =
+      at::cross_entropy_loss(logits.to(at::kFloat), targets, {}, 0).to(at::kBFloat16);
+  const auto losses =
+      model::team_testing::in_team<at::Tensor>(2, [&](model::team_testing::ThreadTeam& team) {
+        const int64_t begin = team.member() * kClasses / 2;
+        const TeamStep step{.kind = TeamStep::Kind::CrossEntropy,
+                            .dimension = 1,
+                            .whole = kClasses,
+                            .runs = {{begin, kClasses / 2}},
+                            .lengths = {kClasses / 2, kClasses / 2}};
+        return run_team_step(
+            step, {logits.narrow(1, begin, kClasses / 2), targets, int64_t{0}, int64_t{-100}, 0.0},
+            &team);
+      });
+  for (const at::Tensor& own : losses) EXPECT_TRUE(at::equal(own, whole)) << own << whole;
+}
+
 TEST(TeamRules, Attention) {
   const auto heads = [](const char* name, int64_t count) {
     return Operand{name, {2, count, 3, 4}};

@@ -92,7 +92,13 @@ at::Tensor cross_entropy_of_parts(const TeamStep& step, const std::vector<c10::I
                           .ignored = arguments[3].toInt(),
                           .smoothing = arguments[4].toScalar().toDouble(),
                           .team = team};
-  return LossOfParts::apply(arguments[0].toTensor(), arguments[1].toTensor(), own);
+  const at::Tensor logits = arguments[0].toTensor();
+  const at::Tensor targets = arguments[1].toTensor();
+  const at::ScalarType type = logits.scalar_type();
+  if (type != at::kHalf && type != at::kBFloat16) return LossOfParts::apply(logits, targets, own);
+  // Sums of many exponentials need float32, as in the whole operator.
+  const at::Tensor loss = LossOfParts::apply(logits.to(at::kFloat), targets, own);
+  return loss.to(type);
 }
 
 /// table, tokens, padding: rows of the member's part of a table; zeros for tokens of others.

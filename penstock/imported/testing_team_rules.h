@@ -172,7 +172,7 @@ class OneStep {
   }
 
   void note(const std::string& name, const at::Tensor& tensor) {
-    exported::TensorMeta meta{.sizes = {}, .strides = {}};
+    exported::TensorMeta meta;
     meta.type = tensor.scalar_type() == at::kLong   ? exported::ScalarType::Long
                 : tensor.scalar_type() == at::kBool ? exported::ScalarType::Bool
                                                     : exported::ScalarType::Double;
