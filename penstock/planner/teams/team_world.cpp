@@ -64,7 +64,10 @@ LayerCost cost_of_member(const LayerCost& whole, int team, const SumCosts& sums)
   for (int64_t& bytes : cost.tied_bytes)
     bytes = std::min(part_of(bytes, weights), cost.weight_bytes);
   cost.stash_bytes = part_of(whole.stash_bytes, stash);
-  cost.working_bytes = part_of(whole.working_bytes, stash);
+  // Most of what a backward pass needs are the gradients of weights.
+  const int64_t gradients = std::min(whole.working_bytes, whole.weight_bytes);
+  cost.working_bytes =
+      saturating_add(part_of(gradients, weights), part_of(whole.working_bytes - gradients, stash));
   return cost;
 }
 

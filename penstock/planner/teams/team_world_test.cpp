@@ -23,7 +23,7 @@ profile::Profile one_layer(const profile::TensorShare& team) {
                     .output_bytes = {64},
                     .weight_bytes = 1'000'000,
                     .stash_bytes = 2'000'000,
-                    .working_bytes = 4'000,
+                    .working_bytes = 1'004'000,
                     .team = team}};
   profile.graph = graph::ModelGraph::build(
       1, {{"layer", "linear", {graph::ValueRef::model_input(0)}, 1}}, {{LayerId{0}, 0}});
@@ -64,6 +64,8 @@ TEST(TeamWorld, MembersHaveTheirPartsAndTheWholeOfTheRest) {
   EXPECT_EQ(cost.accumulate_ns, 2'500);
   EXPECT_EQ(cost.weight_bytes, 625'000);
   EXPECT_EQ(cost.stash_bytes, 2'000'000 * 13 / 16);
+  // 1,000,000 of gradients, as the weights; 4,000 of values, as what is kept.
+  EXPECT_EQ(cost.working_bytes, 625'000 + 4'000 * 13 / 16);
   EXPECT_THAT(cost.output_bytes, ElementsAre(64));
   EXPECT_EQ(team_world(whole, servers_of_four(), 1)->profile, whole);
 }
