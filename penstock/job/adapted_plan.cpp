@@ -9,6 +9,7 @@
 #include "penstock/report/plan/plan_view.h"
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/simulate/simulate_plan.h"
@@ -33,6 +34,7 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
     by_factor(stage.stash_bytes);
     by_factor(stage.working_bytes);
     by_factor(stage.move_ns);
+    by_factor(stage.team_bytes);
     for (plan::GradientBucket& bucket : stage.buckets) {
       by_factor(bucket.forward_ns);
       by_factor(bucket.backward_ns);
@@ -59,16 +61,21 @@ std::vector<int64_t> buffer_bytes(const plan::Plan& plan) {
   return bytes;
 }
 
+/// `peak_bytes`: by worker; members of a team are workers.
 void set_memory(plan::Plan& plan, std::vector<int64_t> peak_bytes) {
-  const schedule::WorkerTable workers(schedule::shape_of(plan, 1));
+  const schedule::ScheduleShape shape = schedule::member_shape_of(plan, 1);
+  const schedule::WorkerTable workers(shape);
+  const auto stage_of = [&shape](StageId member) {
+    return schedule::place_in_team(shape, member).whole.index();
+  };
   const std::vector<int64_t> buffers = buffer_bytes(plan);
   for (plan::Stage& stage : plan.stages) stage.memory_bytes = 0;
   for (size_t w = 0; w < peak_bytes.size(); ++w) {
     const auto held = workers.held_by(WorkerId{static_cast<int32_t>(w)});
     for (const auto& place : held)
-      peak_bytes[w] = saturating_add(peak_bytes[w], buffers[place.stage.index()]);
+      peak_bytes[w] = saturating_add(peak_bytes[w], buffers[stage_of(place.stage)]);
     for (const auto& place : held) {
-      int64_t& bytes = plan.stages[place.stage.index()].memory_bytes;
+      int64_t& bytes = plan.stages[stage_of(place.stage)].memory_bytes;
       bytes = std::max(bytes, peak_bytes[w]);
     }
   }

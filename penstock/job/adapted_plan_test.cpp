@@ -66,6 +66,22 @@ TEST(AdaptedPlan, HasAnIntervalWhereTheProfileKnowsItsError) {
   EXPECT_LT(known.prediction.throughput_high_samples_per_s, 4'000);
 }
 
+// Its workers are members; the plan's figures are those of a member.
+TEST(AdaptedPlan, ScalesAndPredictsTeamsAnew) {
+  plan::Plan given = two_stages();
+  given.cluster = cluster::local_cluster(4, 10'000'000'000);
+  given.stages[0].tensor = 3;
+  given.stages[0].team_bytes = 600;
+  given.stages[1].first_worker = 3;
+  const plan::Plan plan = adapted_plan(given, {.mini_batch_size = 128});
+  EXPECT_EQ(plan.stages[0].team_bytes, 2'400);
+  EXPECT_EQ(plan.stages[1].team_bytes, 0);
+  EXPECT_EQ(plan.stages[0].forward_ns, 4'000'000);
+  EXPECT_EQ(plan.stages[0].memory_bytes, 3 * 1'000 + 2 * 200'000 + 2 * 16'000);
+  EXPECT_EQ(plan.stages[1].memory_bytes, 3 * 1'000 + 200'000 + 2 * 16'000);
+  EXPECT_NEAR(plan.prediction.throughput_samples_per_s, 3'200, 1);
+}
+
 TEST(AdaptedPlan, ScalesAndPredictsAnew) {
   const plan::Plan plan = adapted_plan(two_stages(), {.mini_batch_size = 128});
   EXPECT_EQ(plan.micro_batch_size, 32);

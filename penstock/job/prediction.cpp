@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "penstock/schedule/plan_shape.h"
 #include "penstock/simulate/expected_interval.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/train/training_schedule.h"
@@ -13,8 +14,7 @@ std::optional<Prediction> predict(const train::TrainOptions& options,
                                   const train::TrainResult& result) {
   const plan::Plan& plan = options.plan;
   if (result.segments.empty()) return std::nullopt;
-  std::vector<schedule::StageLink> links;
-  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
+  const std::vector<schedule::StageLink> links = schedule::links_of(plan);
   const simulate::Costs costs = simulate::costs_of(plan);
   const int64_t longest = *std::max_element(result.segments.begin(), result.segments.end());
 

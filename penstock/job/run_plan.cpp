@@ -108,6 +108,12 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
     throw ConfigError(fmt::format("--workers must lie between 1 and {}, found {}",
                                   options::kMaxThreads, workers));
   }
+  if (const int64_t team = asked.tensor.value_or(1); team > 1 && workers % team != 0) {
+    throw ConfigError(fmt::format(
+        "{} cannot be shared out to teams of {}: expected teams (tensor) of a size that divides "
+        "the number of workers",
+        plural(workers, "worker"), team));
+  }
   AutoPlanRequest made{.strategy = asked.strategy,
                        .shard_optimizer = asked.shard_optimizer,
                        .weights = asked.weights,

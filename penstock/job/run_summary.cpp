@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/report/text/text.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/files/json.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -72,18 +73,34 @@ Json to_json(const WorkerTimes& times) {
   return json;
 }
 
-/// None where nothing was measured.
-std::optional<schedule::WorkerTable> table_of(const train::TrainResult& result) {
-  if (result.timeline.workers.empty()) return std::nullopt;
-  return schedule::WorkerTable(result.schedule.shape);
-}
-
-/// The stages of worker w: "0", or "0, 3" where it holds several.
-std::vector<int> stages_of(const schedule::WorkerTable& table, size_t worker) {
+/// What a worker holds: the plan's stages and, where these have teams, which member it is.
+struct Held {
   std::vector<int> stages;
-  for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)}))
-    stages.push_back(held.stage.value);
-  return stages;
+  int member = 0;
+  int team = 1;  ///< members
+
+  /// "stage 0", "stages 0, 3", "stage 0, member 1"
+  std::string text() const {
+    return fmt::format("stage{} {}{}", stages.size() > 1 ? "s" : "", fmt::join(stages, ", "),
+                       team > 1 ? fmt::format(", member {}", member) : "");
+  }
+};
+
+/// By worker; none where nothing was measured.
+std::vector<Held> held_by_workers(const train::TrainResult& result) {
+  std::vector<Held> workers(result.timeline.workers.size());
+  if (workers.empty()) return workers;
+  const schedule::ScheduleShape& shape = result.schedule.shape;
+  const schedule::WorkerTable table(shape);
+  for (size_t w = 0; w < workers.size(); ++w) {
+    for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
+      const schedule::TeamPlace place = schedule::place_in_team(shape, held.stage);
+      workers[w].stages.push_back(place.whole.value);
+      workers[w].member = place.member;
+      workers[w].team = place.size;
+    }
+  }
+  return workers;
 }
 
 /// Steps count from 1 over all runs; a resumed run takes its final loss over its own.
@@ -138,22 +155,22 @@ std::string memory_row(const std::string& name, int64_t measured, int64_t predic
 }
 
 /// The memory of a worker, as the plan predicts it.
-int64_t predicted_bytes(const plan::Plan& plan, const schedule::WorkerTable& table, size_t worker) {
+int64_t predicted_bytes(const plan::Plan& plan, const Held& held) {
   int64_t bytes = 0;
-  for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)}))
-    bytes = std::max(bytes, plan.stages[held.stage.index()].memory_bytes);
+  for (const int stage : held.stages)
+    bytes = std::max(bytes, plan.stages[static_cast<size_t>(stage)].memory_bytes);
   return bytes;
 }
 
 /// Rows of measured and predicted memory: of each rank where each has one worker, of this process
 /// where there are no ranks; otherwise none, since processes are measured, not workers.
-std::string tensors_text(const Outcome& outcome, const schedule::WorkerTable& table) {
+std::string tensors_text(const Outcome& outcome, const std::vector<Held>& workers) {
   const train::TrainResult& r = outcome.result;
   const bool one_each = r.ranks.size() == r.timeline.workers.size();
   std::string text;
   int64_t all = 0;
-  for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
-    const int64_t predicted = predicted_bytes(outcome.plan, table, w);
+  for (size_t w = 0; w < workers.size(); ++w) {
+    const int64_t predicted = predicted_bytes(outcome.plan, workers[w]);
     all = saturating_add(all, predicted);
     if (one_each)
       text +=
@@ -198,15 +215,15 @@ std::string row(const std::string& name, const WorkerTimes& t) {
 Json workers_json(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   Json workers = Json::array();
-  const std::optional<schedule::WorkerTable> table = table_of(r);
-  for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
-    const std::vector<int> stages = stages_of(*table, w);
-    Json entry{{"stage", stages.front()},
-               {"stages", stages},
+  const std::vector<Held> held = held_by_workers(r);
+  for (size_t w = 0; w < held.size(); ++w) {
+    Json entry{{"stage", held[w].stages.front()},
+               {"stages", held[w].stages},
                {"measured", to_json(times_of(r.timeline, w))}};
+    if (held[w].team > 1) entry["member"] = held[w].member;
     if (outcome.predicted != nullptr)
       entry["predicted"] = to_json(times_of(outcome.predicted->timeline, w));
-    if (const int64_t bytes = predicted_bytes(outcome.plan, *table, w); bytes > 0)
+    if (const int64_t bytes = predicted_bytes(outcome.plan, held[w]); bytes > 0)
       entry["predicted_memory_bytes"] = bytes;
     if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
     workers.push_back(std::move(entry));
@@ -410,15 +427,13 @@ std::string summary_text(const Outcome& outcome) {
   text += interval_text(*outcome.predicted, r.throughput_samples_per_s);
   text += fmt::format("  {:<26} {:>10.1f} % {:>10.1f} %\n", "idle share", 100 * r.idle_share,
                       100 * outcome.predicted->idle_share);
-  const std::optional<schedule::WorkerTable> table = table_of(r);
-  if (table) text += tensors_text(outcome, *table);
+  const std::vector<Held> workers = held_by_workers(r);
+  text += tensors_text(outcome, workers);
   text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward",
                       "backward", "step", "sync", "idle");
-  for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
-    const std::vector<int> stages = stages_of(*table, w);
-    text += row(fmt::format("worker {} (stage{} {}) measured", w, stages.size() > 1 ? "s" : "",
-                            fmt::join(stages, ", ")),
-                times_of(r.timeline, w));
+  for (size_t w = 0; w < workers.size(); ++w) {
+    text +=
+        row(fmt::format("worker {} ({}) measured", w, workers[w].text()), times_of(r.timeline, w));
     text += row("                    predicted", times_of(outcome.predicted->timeline, w));
   }
   return text;

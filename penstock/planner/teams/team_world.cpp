@@ -58,6 +58,8 @@ LayerCost cost_of_member(const LayerCost& whole, int team, const SumCosts& sums)
   cost.backward_ns = saturating_add(part_of(whole.backward_ns, time),
                                     sums.ns(share.back_sums, share.back_sum_bytes));
   cost.backward_weight_ns = std::min(part_of(whole.backward_weight_ns, time), cost.backward_ns);
+  cost.loss_ns =
+      std::min(part_of(whole.loss_ns, time), saturating_add(cost.forward_ns, cost.backward_ns));
   for (const auto value : {&LayerCost::accumulate_ns, &LayerCost::step_ns, &LayerCost::weight_bytes,
                            &LayerCost::short_weight_bytes})
     cost.*value = part_of(whole.*value, weights);

@@ -70,6 +70,16 @@ TEST(TeamWorld, MembersHaveTheirPartsAndTheWholeOfTheRest) {
   EXPECT_EQ(team_world(whole, servers_of_four(), 1)->profile, whole);
 }
 
+// It is a part of the passes, which are shorter.
+TEST(TeamWorld, TheLossIsSharedOutAsItsPassesAre) {
+  profile::Profile whole = one_layer({.spread = 1});
+  whole.costs[0].loss_ns = 4'000'000;
+  const profile::LayerCost cost = team_world(whole, servers_of_four(), 4)->profile.costs[0];
+  EXPECT_EQ(cost.loss_ns, cost.forward_ns + cost.backward_ns);
+  whole.costs[0].loss_ns = 1'000'000;
+  EXPECT_EQ(team_world(whole, servers_of_four(), 4)->profile.costs[0].loss_ns, cost.forward_ns);
+}
+
 // 8 b s h (t-1)/t elements per transformer layer and micro-batch, half forward, half backward.
 TEST(TeamWorld, ATransformerLayerSendsTheBytesOfTheFormula) {
   const testing_llama::Decoder sizes;
