@@ -16,6 +16,14 @@ std::string quality(const train::SerialCheck& check) {
                               : fmt::format("equal to {:g} of their size", check.tolerance);
 }
 
+/// Behind the losses, where nothing differs.
+std::string weights_text(const train::SerialCheck& check) {
+  return check.compares_weights ? ", and so are all weights after them"
+                                : "; weights are not compared, because the optimiser makes whole "
+                                  "steps of the rounding "
+                                  "where a gradient is zero: compare them with --optimizer sgd";
+}
+
 /// All digits, so that a difference in the last bit shows.
 std::string row(size_t i, const std::vector<double>& ours, const std::vector<double>& theirs,
                 const char* what) {
@@ -54,6 +62,7 @@ std::string check_json(const plan::Plan& plan, const train::SerialCheck& check) 
        check.first_difference < 0 ? Json(nullptr) : Json(check.first_difference + 1)},
       {"largest_difference",
        std::isfinite(check.largest_difference) ? Json(check.largest_difference) : Json(nullptr)},
+      {"compares_weights", check.compares_weights},
       {"first_weight", check.first_weight.empty() ? Json(nullptr) : Json(check.first_weight)},
       {"losses", check.losses},
       {"reference_losses", check.reference_losses},
@@ -66,8 +75,8 @@ std::string check_text(const plan::Plan& plan, const train::SerialCheck& check) 
   const std::string what = fmt::format("{} {} ({} weights) against {}", to_string(plan.strategy),
                                        plan.config(), to_string(plan.weights), check.reference);
   if (check.equal()) {
-    return fmt::format("{}:\n  losses of {} steps {}, and so are all weights after them\n", what,
-                       check.losses.size(), quality(check));
+    return fmt::format("{}:\n  losses of {} steps {}{}\n", what, check.losses.size(),
+                       quality(check), weights_text(check));
   }
   if (check.first_difference < 0) {
     return fmt::format(
