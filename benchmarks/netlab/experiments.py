@@ -342,21 +342,22 @@ speed = {speed:.4f}
 def workers_of(plan):
     """How many workers a plan uses; virtual stages share them."""
     stages = plan["stages"]
-    placed = [stage["first_worker"] + stage["replicas"] for stage in stages
+    sizes = [stage["replicas"] * stage.get("tensor", 1) for stage in stages]
+    placed = [stage["first_worker"] + size for stage, size in zip(stages, sizes)
               if stage.get("first_worker", -1) >= 0]
     if plan.get("hosts"):
-        return max(plan["hosts"]) + 1
-    return max(placed) if placed else sum(stage["replicas"] for stage in stages)
+        return (max(plan["hosts"]) + 1) * stages[0].get("tensor", 1)
+    return max(placed) if placed else sum(sizes)
 
 
-def planned_run(bench, lab, model, plan_path, seconds):
+def planned_run(bench, lab, model, plan_path, seconds, hosts=None):
     """Trains by a plan for about that long; returns samples per second, and the time of the
     workers' computation over what the profile says."""
     plan = json.loads(plan_path.read_text())
     batch = plan["micro_batch_size"] * plan["micro_batches"]
     steps = max(4, round(seconds * plan["throughput_samples_per_s"] / batch))
     warmup = max(1, min(steps // 4, 4))
-    report, _ = bench.job(lab, list(range(workers_of(plan))),
+    report, _ = bench.job(lab, (hosts or list(range(workers_of(plan))))[:workers_of(plan)],
                           bench.train(model, batch, steps + warmup, "--plan", plan_path,
                                       warmup=warmup), seconds=20 * seconds)
     times = {
@@ -596,6 +597,50 @@ def machines(bench):
         ratios = [a / b for a, b in zip(found[name], found["ordered"])]
         bench.row("machines", f"2 hosts with 2 ranks each, 100Mbps: {name} / ordered", "ratio",
                   None, ratios)
+
+
+TEAM_MODEL = ("--model", "gpt", "--width", 512, "--depth", 4, "--heads", 8, "--input", 128,
+              "--classes", 512, "--dropout", 0)
+TEAM_PLANS = {
+    "auto": ("--tensor", "auto"),
+    "teams inside, stages between": ("--tensor", 2, "--strategy", "1f1b-flush"),
+    "stages": ("--tensor", 1, "--strategy", "1f1b-flush", "--straight", "--all-workers"),
+    "a team of four": ("--tensor", 4), "dp": ("--tensor", 1, "--strategy", "dp", "--all-workers")
+}
+TEAM_HOSTS = [0, 0, 1, 1]
+
+
+def teams(bench):
+    """Two hosts with two ranks each: a planned mix of teams and stages against each alone."""
+    seconds = 0.3 if bench.args.quick else 4
+    found = {name: [] for name in TEAM_PLANS}
+    for number in range(1 if bench.args.quick else bench.args.rounds):
+        profile, _ = bench.profile(TEAM_MODEL, 4, len(TEAM_HOSTS))
+        with Lab([Link(1e9)] * 2) as lab:
+            cluster = bench.folder / "teams.toml"
+            bench.job(lab, TEAM_HOSTS, [bench.args.penstock, "probe", "--json", "--seconds", 0.9,
+                                        "-o", cluster])
+            names = list(TEAM_PLANS)
+            for name in names[number % len(names):] + names[:number % len(names)]:
+                path = bench.folder / "teams.plan.json"
+                plan = bench.penstock("plan", "--profile", profile, "--cluster", cluster,
+                                      "--micro-batches", 4, *TEAM_PLANS[name], "-o", path)
+                measured, computation = planned_run(bench, lab, TEAM_MODEL, path, seconds,
+                                                    TEAM_HOSTS)
+                predicted = plan["throughput_samples_per_s"]
+                found[name].append((measured, predicted))
+                bench.log(f"    {name}: {plan['strategy']} {plan['config']}, measured "
+                          f"{measured:.1f}, predicted {predicted:.1f} samples/s, computation x "
+                          f"{computation:.2f}")
+    bench.details["teams"] = found
+    for name, runs in found.items():
+        bench.row("teams", f"2 hosts with 2 ranks each, 1Gbps: {name}, measured / predicted",
+                  "ratio", None, [measured / predicted for measured, predicted in runs],
+                  0.85 if name == "auto" else None, 1.15 if name == "auto" else None)
+    fastest = [max(runs[number][0] for name, runs in found.items() if name != "auto")
+               for number in range(len(found["auto"]))]
+    bench.row("teams", "2 hosts with 2 ranks each, 1Gbps: auto / the fastest other", "ratio", None,
+              [runs[0] / best for runs, best in zip(found["auto"], fastest)], 0.97)
 
 
 DDP_TARGET = 1.0
@@ -862,6 +907,6 @@ def faults(bench):
 
 ALL = {
     "links": links, "bytes": bytes_on_wires, "strategies": strategies,
-    "precisions": precisions, "overlap": overlap, "machines": machines, "ddp": ddp,
-    "large": large, "allreduce": allreduce, "faults": faults
+    "precisions": precisions, "overlap": overlap, "machines": machines, "teams": teams,
+    "ddp": ddp, "large": large, "allreduce": allreduce, "faults": faults
 }
