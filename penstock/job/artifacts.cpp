@@ -102,7 +102,8 @@ std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult
   if (!output.trace.empty() && made->predicted) {
     all.push_back({output.trace, [made] {
                      return schedule::chrome_trace(
-                         {&made->predicted->timeline, &made->outcome.result.timeline});
+                         {&made->predicted->timeline, &made->outcome.result.timeline},
+                         made->outcome.plan.teams());
                    }});
   }
   all.push_back({"", [made, json = output.json] {

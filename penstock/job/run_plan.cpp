@@ -11,6 +11,7 @@
 #include "penstock/job/auto_plan.h"
 #include "penstock/job/auto_plan_together.h"
 #include "penstock/job/worker_devices.h"
+#include "penstock/model/optimizer_spec.h"
 #include "penstock/options/rows.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/util/error.h"
@@ -86,6 +87,17 @@ void check_same_plans(Job& job, const std::string& path) {
   }
 }
 
+/// Who leaves the size of teams open gets none where the run cannot have any.
+std::optional<int> wanted_teams(const options::TrainRequest& request) {
+  const options::PlanSection& asked = request.plan;
+  const bool asynchronous = asked.sync && asked.sync->method == plan::GradientSync::Asynchronous;
+  const model::OptimizerSpec optimizer = options::optimizer_of(request);
+  const bool refuses = asynchronous || request.data.carry_state ||
+                       request.data.coverage_penalty > 0 ||
+                       model::traits(optimizer.kind).needs_whole_weight;
+  return !asked.tensor && refuses ? 1 : asked.tensor;
+}
+
 int64_t samples_per_step(const plan::Plan& plan) {
   return saturating_mul(plan.micro_batch_size, plan.micro_batches);
 }
@@ -119,7 +131,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
                        .weights = asked.weights,
                        .compensation = asked.compensation.value_or(plan::Compensation::None),
                        .workers = static_cast<int>(workers),
-                       .tensor = asked.tensor,
+                       .tensor = wanted_teams(request),
                        .threads_per_worker = request.run.threads,
                        .device_graphs = request.run.device_graphs,
                        .mini_batch_size = batch_size_of(request),

@@ -10,6 +10,7 @@
 #include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/formats/text_format.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
@@ -158,6 +159,7 @@ std::string peaks_text(const Findings& found) {
   const bool has_bytes = std::any_of(found.peaks.begin(), found.peaks.end(),
                                      [](const auto& p) { return p.bytes > 0; });
   const schedule::WorkerTable workers(found.judged.shape);
+  const bool has_teams = !found.judged.shape.teams.empty();
   // Each stage has versions of its own weights.
   bool shared = false;
   for (size_t w = 0; w < found.peaks.size(); ++w)
@@ -172,9 +174,15 @@ std::string peaks_text(const Findings& found) {
   for (size_t w = 0; w < std::min(found.peaks.size(), kMost); ++w) {
     const auto held = workers.held_by(WorkerId{static_cast<int32_t>(w)});
     std::string stages;
-    for (size_t i = 0; i < std::min(held.size(), kMostStages); ++i)
-      stages += fmt::format("{}{}", i == 0 ? "" : " ", held[i].stage.value);
+    for (size_t i = 0; i < std::min(held.size(), kMostStages); ++i) {
+      const StageId whole = schedule::place_in_team(found.judged.shape, held[i].stage).whole;
+      stages += fmt::format("{}{}", i == 0 ? "" : " ", whole.value);
+    }
     if (held.size() > kMostStages) stages += " ..";
+    if (has_teams) {
+      const auto place = schedule::place_in_team(found.judged.shape, held.front().stage);
+      stages += fmt::format(", member {}", place.member);
+    }
     const verify::WorkerPeaks& peak = found.peaks[w];
     std::vector<std::string> cells{fmt::format("{}", w), stages, fmt::format("{}", peak.versions),
                                    fmt::format("{}", peak.stashed_micro_batches)};
