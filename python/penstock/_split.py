@@ -81,6 +81,8 @@ class Split:
             )
         if any(isinstance(one, dict) and one.get("replicas", 1) != 1 for one in document["stages"]):
             raise PenstockError("PyTorch has no replicas of single stages: plan with straight=True")
+        if any(isinstance(one, dict) and one.get("tensor", 1) != 1 for one in document["stages"]):
+            raise PenstockError("PyTorch's stages have no teams: plan without tensor")
         self.strategy: str | None = document.get("strategy")
         self.micro_batches: int = document["micro_batches"]
         self.layers = layers_of(document)

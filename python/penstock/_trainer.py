@@ -89,6 +89,9 @@ class Trainer:
     :param workers: that train: threads of this process, dealt to all ranks in a job (below); None:
         2, or one per rank. A plan may give a stage several (replicas), which add their gradients
         in an order of their own: results then differ from those of one worker by rounding
+    :param tensor: members of the team that runs each replica of a stage, with a part of its weights
+        each (tensor parallelism): a number, or "auto": the fastest, by stage; None: 1. `workers`
+        counts every member
     :param straight: one worker per stage, so no replicas
     :param gradient_groups: sum gradients in so many groups of micro-batches, a multiple of every
         stage's replicas: runs with the same number agree bit for bit, whatever their workers; 0:
@@ -176,6 +179,7 @@ class Trainer:
         *,
         strategy: str | None = None,
         workers: int | None = None,
+        tensor: int | str | None = None,
         straight: bool = False,
         plan: Mapping[str, Any] | PathLike | None = None,
         loss: Any = None,
@@ -224,12 +228,13 @@ class Trainer:
         self._folder: _Folder | None = None
         self._names: list[str] | None = None
         planned = (
-            strategy, workers, straight or None, micro_batches, weights, compensate, sync, precision
+            strategy, workers, tensor, straight or None, micro_batches, weights, compensate, sync,
+            precision,
         )  # fmt: skip
         if plan is not None and any(one is not None for one in planned):
             raise ValueError(
-                "a plan says what strategy, workers, straight, micro_batches, weights, compensate, "
-                "sync and precision are"
+                "a plan says what strategy, workers, tensor, straight, micro_batches, weights, "
+                "compensate, sync and precision are"
             )
         strategy = "auto" if strategy is None else _word("strategy", strategy)
         weights = None if weights is None else _word("weights", weights)
@@ -243,6 +248,10 @@ class Trainer:
         threads, seed = _whole("threads", threads), _whole("seed", seed)
         micro_batches = None if micro_batches is None else _whole("micro_batches", micro_batches)
         workers = None if workers is None else _whole("workers", workers)
+        if isinstance(tensor, str):
+            tensor = _word("tensor", tensor, ("auto",))
+        elif tensor is not None:
+            tensor = str(_whole("tensor", tensor))
         tls = None if tls is None else os.fspath(tls)
         self._job = _join(fabric=_word("fabric", fabric), tls=tls)
         if self._job is not None and device != "cpu":
@@ -331,8 +340,8 @@ class Trainer:
         shared["batch_size"] = batch_size
         request = dict(
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
-            straight=bool(straight), weights=weights or "", compensate=compensate or "",
-            sync=sync, precision=precision,
+            tensor=tensor or "", straight=bool(straight), weights=weights or "",
+            compensate=compensate or "", sync=sync, precision=precision,
         )
         if self._job is not None:
             asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}
@@ -392,7 +401,10 @@ class Trainer:
         return found if self._job is None else self._job.from_first(str(found)) == str(True)
 
     def _plan_workers(self) -> int:
-        return max(one["first_worker"] + one["replicas"] for one in self._plan["stages"])
+        return max(
+            one["first_worker"] + one["replicas"] * one.get("tensor", 1)
+            for one in self._plan["stages"]
+        )
 
     # What it is
 
