@@ -115,7 +115,13 @@ void check_metric(const model::Model& model, const DataSplit& data, const TrainO
         "logits; the data set is '{}', the loss {}",
         to_string(*options.metric), data.train->name(), loss.name));
   }
-  if (options.coverage_penalty != 0) attending_layer(model);  // for what it refuses
+  if (options.coverage_penalty != 0) {
+    attending_layer(model);  // for what it refuses
+    if (!options.plan.teams().empty())
+      throw ConfigError(
+          "a penalty for coverage looks at what a whole layer reads, and members of a team have "
+          "parts: expected a plan without teams, or a coverage penalty of 0");
+  }
   check_metric_files(*options.metric);
 }
 

@@ -138,6 +138,14 @@ sed 's/"tensor": 2/"tensor": "x"/' pair.json >word.json
 refused "stages[0].tensor: expected" train $planned --plan word.json
 sed 's/"tensor": 2/"tensor": 1000000000/' pair.json >many.json
 refused "reaches worker" train $planned --plan many.json
+run 0 profile --model partime --depth 4 --width 6 --kernel 3 --task pixels --input 3x16x24 \
+  --samples 1 -o stream.profile
+run 0 plan --profile stream.profile --workers 2 --strategy online --all-workers -o whole.json
+awk '/"replicas"/ && !done { done = 1; sub(/"replicas": 1/, "&, \"tensor\": 2") } { print }' \
+  whole.json | sed -e 's/"config": "1-1"/"config": "1t2-1"/' \
+  -e 's/"first_worker": 1/"first_worker": 2/' -e 's/"count": 2/"count": 3/' >stream.json
+refused "stream.json has teams (1t2-1), and a stream's stages are whole" stream --size 24x16 \
+  --depth 4 --width 6 --kernel 3 --task pixels --frames 10 --plan stream.json
 
 # Ranks whose plans differ.
 port=$((20000 + $$ % 10000))

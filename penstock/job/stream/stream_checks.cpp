@@ -66,6 +66,10 @@ void check_plan_layers(const plan::Plan& plan, const model::Model& model, frames
         "{} is not a plan for '{}' as it is for --task {} with these options of the model: {}",
         path, model.name(), to_string(task), error.what()));
   }
+  if (plan.teams().empty()) return;
+  throw ConfigError(fmt::format(
+      "{} has teams ({}), and a stream's stages are whole: expected a plan without tensor", path,
+      plan.config()));
 }
 
 std::string plan_size_warning(const plan::Plan& plan, const model::Model& model,

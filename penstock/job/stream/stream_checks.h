@@ -21,7 +21,7 @@ void check_profile_size(const profile::Profile& profile, const model::Model& mod
                         frames::Task task, const frames::FrameSize& size, const std::string& path);
 
 /// Throws ConfigError naming `path` where the plan's stages are not those of the model, which is
-/// made for the task.
+/// made for the task, and where they have teams.
 void check_plan_layers(const plan::Plan& plan, const model::Model& model, frames::Task task,
                        const std::string& path);
 
