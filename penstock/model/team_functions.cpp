@@ -1,9 +1,12 @@
 #include "penstock/model/team_functions.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <memory>
+
+#include "penstock/util/error.h"
 
 namespace penstock::model {
 namespace {
@@ -13,10 +16,26 @@ using torch::autograd::variable_list;
 
 enum class Crossing : uint8_t { Keep, Sum, Gather, Part, SumPart };
 
+/// Of all members, where `x` is whole or (`is_whole` false) one member's part.
+std::vector<int64_t> lengths_in(const at::Tensor& x, const Team& team, const Division& division,
+                                bool is_whole) {
+  if (!division.lengths.empty()) return division.lengths;
+  const int64_t members = team.size();
+  const int64_t length = x.size(division.dimension);
+  if (is_whole && length % members != 0) {
+    throw ConfigError(fmt::format(
+        "a team of {} cannot share out a sequence of {} places (sequence parallelism): expected a "
+        "multiple of {}; pad or cut sequences to such a length, or train without it",
+        members, length, members));
+  }
+  return std::vector<int64_t>(static_cast<size_t>(members), is_whole ? length / members : length);
+}
+
 at::Tensor own_part(const at::Tensor& x, const Team& team, const Division& division) {
+  const std::vector<int64_t> lengths = lengths_in(x, team, division, /*is_whole=*/true);
   int64_t begin = 0;
-  for (int m = 0; m < team.member(); ++m) begin += division.lengths[static_cast<size_t>(m)];
-  return x.narrow(division.dimension, begin, division.lengths[static_cast<size_t>(team.member())])
+  for (int m = 0; m < team.member(); ++m) begin += lengths[static_cast<size_t>(m)];
+  return x.narrow(division.dimension, begin, lengths[static_cast<size_t>(team.member())])
       .contiguous();
 }
 
@@ -27,11 +46,11 @@ at::Tensor cross(Crossing crossing, const at::Tensor& x, Team& team, const Divis
     case Crossing::Sum:
       return team.sum(x);
     case Crossing::Gather:
-      return team.gather(x, division.dimension, division.lengths);
+      return team.gather(x, division.dimension, lengths_in(x, team, division, /*is_whole=*/false));
     case Crossing::Part:
       return own_part(x, team, division);
     case Crossing::SumPart:
-      return team.sum_part(x, division.dimension, division.lengths);
+      return team.sum_part(x, division.dimension, lengths_in(x, team, division, /*is_whole=*/true));
   }
   return x;
 }

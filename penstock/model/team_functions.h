@@ -17,7 +17,9 @@
 
 namespace penstock::model {
 
-/// Along which dimension members have parts, and how long each member's is.
+/// Along which dimension members have parts, and how long each member's is. Without lengths: all
+/// have as much, of whatever whole length there is, such as the places of a sequence. A whole
+/// length that does not divide is then refused with a ConfigError, on every member.
 struct Division {
   int64_t dimension = 0;
   std::vector<int64_t> lengths = {};

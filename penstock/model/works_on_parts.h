@@ -13,6 +13,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/model/parts.h"
+#include "penstock/model/team.h"
 
 namespace penstock::model {
 
@@ -20,8 +21,16 @@ namespace penstock::model {
 /// later one; for a table: of its rows.
 struct InputPart {
   int64_t dimension = 0;
+  /// 0: known at run time, and all members of the team have as much, in their order.
   int64_t whole = 0;
   std::vector<TensorPart::Run> runs = {};
+
+  /// The part where a member has `own` numbers along the dimension; without a team they are all.
+  InputPart placed(int64_t own, const Team* team) const {
+    if (whole != 0) return *this;
+    if (team == nullptr) return {dimension, own, {{0, own}}};
+    return {dimension, own * team->size(), {{own * team->member(), own}}};
+  }
 
   /// The part of a tensor with the whole length.
   at::Tensor of(const at::Tensor& tensor) const {

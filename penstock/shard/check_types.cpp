@@ -9,6 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "penstock/shard/part_layer.h"
+
 namespace penstock::shard {
 namespace {
 
@@ -94,7 +96,7 @@ bool is_flattened(const Operation& operation) {
   if (operation.is_whole()) return true;
   const Type& in = operation.in();
   const Type& out = operation.out();
-  if (!is_part_along(in, 1) || !is_part_along(out, 1) ||
+  if (operation.regions.is_sequence(in) || !is_part_along(in, 1) || !is_part_along(out, 1) ||
       !operation.regions.are_joined(in.region, out.region) || in.blocks.size() != out.blocks.size())
     return false;
   int64_t pixels = 1;
@@ -125,6 +127,26 @@ bool is_attention(const Operation& operation) {
   return is_part_along(in, 2) && is_part_along(out, 2) && out.blocks.size() == 1 &&
          in.blocks == std::vector<int64_t>(3, out.blocks[0]) &&
          operation.regions.are_joined(in.region, out.region);
+}
+
+/// The same at each place, on a member's part of the places of a sequence: the gradients of its
+/// whole weights are still to be summed.
+bool is_at_places(const Operation& operation) {
+  if (operation.is_whole()) return true;
+  const Type& out = operation.out();
+  const LayerTypes& types = operation.types;
+  return operation.regions.is_sequence(out) && out.dimension == 1 && operation.output.size() == 3 &&
+         types.inputs.size() == 1 && operation.in() == out &&
+         std::all_of(types.weights.begin(), types.weights.end(),
+                     [](const Type& type) { return type.kind == Kind::Pending; });
+}
+
+/// Between all places of a sequence and a member's part of them.
+bool goes_at_places(const Operation& operation, Kind from, Kind to) {
+  if (operation.types.inputs.size() != 1 || !operation.types.weights.empty()) return false;
+  const Type& part = to == Kind::Part ? operation.out() : operation.in();
+  return operation.in().kind == from && operation.out().kind == to && part.dimension == 1 &&
+         operation.regions.is_sequence(part);
 }
 
 bool goes(const Operation& operation, Kind from, Kind to) {
@@ -163,6 +185,14 @@ const std::map<std::string, Signature, std::less<>>& signatures() {
       {"team_sum_forward", [](const Operation& o) { return goes(o, Kind::Partial, Kind::Equal); }},
       {"team_sum_backward", [](const Operation& o) { return goes(o, Kind::Equal, Kind::Pending); }},
       {"team_gather", [](const Operation& o) { return goes(o, Kind::Part, Kind::Equal); }},
+      {"team_gather_sum",
+       [](const Operation& o) { return goes_at_places(o, Kind::Part, Kind::Pending); }},
+      {"team_part", [](const Operation& o) { return goes_at_places(o, Kind::Equal, Kind::Part); }},
+      {"team_sum_part",
+       [](const Operation& o) { return goes_at_places(o, Kind::Partial, Kind::Part); }},
+      {"team_bias", is_at_places},
+      {"layer_norm", is_at_places},
+      {"position_embedding", is_at_places},
   };
   return table;
 }
@@ -289,6 +319,21 @@ class Check {
     const auto buffers = model_.layer(id).buffers();
     check_parts(id, "weight", specs, part(id).parameters, types(id).weights);
     check_parts(id, "buffer", buffers, part(id).buffers, types(id).buffers);
+    check_weight_gradients(id);
+  }
+
+  /// Gradients of weights that see a part of the places are summed, and no others.
+  void check_weight_gradients(LayerId id) {
+    if (shardable(id) != nullptr) return;  // its own check
+    const auto& weights = types(id).weights;
+    const bool is_pending = std::any_of(weights.begin(), weights.end(), [](const Type& type) {
+      return type.kind == Kind::Pending;
+    });
+    const auto* const layer = dynamic_cast<const SumsWeightGradients*>(&model_.layer(id));
+    const bool sums = layer != nullptr && layer->sums_weight_gradients();
+    if (is_pending != sums)
+      add("{}: its weights are {}, and the layer {} their gradients over the team", name(id),
+          list_of(weights), sums ? "sums" : "does not sum");
   }
 
   void check_parts(LayerId id, const char* what, const std::vector<model::ParameterSpec>& specs,

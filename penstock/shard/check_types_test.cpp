@@ -8,8 +8,9 @@
 
 #include <random>
 
-#include "penstock/model/builder.h"
+#include "penstock/model/sequence_builder.h"
 #include "penstock/model/zoo.h"
+#include "penstock/shard/part_layer.h"
 #include "penstock/shard/team_layers.h"
 #include "penstock/util/error.h"
 
@@ -25,12 +26,15 @@ std::shared_ptr<model::Model> zoo_model(const model::ModelSpec& spec) {
   return std::make_shared<model::Model>(model::make_model(spec));
 }
 
-ShardedModel in_stages(const std::shared_ptr<model::Model>& model, const std::vector<int>& teams) {
+ShardedModel in_stages(const std::shared_ptr<model::Model>& model, const std::vector<int>& teams,
+                       bool sequence = false) {
   std::vector<StageId> stages;
   const auto layers = static_cast<size_t>(model->graph().num_layers());
   for (size_t l = 0; l < layers; ++l)
     stages.push_back(StageId{static_cast<int32_t>(l * teams.size() / layers)});
-  return shard(model, stages, teams, kEverything);
+  ShardOptions options = kEverything;
+  options.sequence.assign(teams.size(), sequence);
+  return shard(model, stages, teams, options);
 }
 
 /// A value that is read as it is, too, beside a pair of layers.
@@ -42,24 +46,38 @@ std::shared_ptr<model::Model> residual() {
   return std::make_shared<model::Model>(net.build(x));
 }
 
+/// Likewise, at each place of a sequence: parts of the places are gathered for the pair and added.
+std::shared_ptr<model::Model> post_norm() {
+  model::SequenceBuilder net("post_norm");
+  model::Value x = net.layer_norm(net.linear(net.input({12, 10}), {.features = 16}));
+  for (int i = 0; i < 3; ++i) {
+    const model::Value y = net.gelu(net.linear(x, {.features = 24}));
+    x = net.layer_norm(net.add(x, net.linear(y, {.features = 16})));
+  }
+  return std::make_shared<model::Model>(net.build(x));
+}
+
 std::vector<std::shared_ptr<model::Model>> models() {
   return {zoo_model({.name = "mlp", .input_shape = {20}, .classes = 12, .width = 24, .depth = 4}),
           zoo_model({.name = "gpt",
-                     .input_shape = {6},
+                     .input_shape = {12},
                      .classes = 24,
                      .width = 24,
                      .depth = 2,
                      .heads = 4,
                      .dropout = 0.1,
                      .untied = true}),
-          zoo_model({.name = "lenet5"}), residual()};
+          zoo_model({.name = "lenet5"}), residual(), post_norm()};
 }
 
 TEST(CheckTypes, AcceptsWhatShardMakes) {
   for (const auto& model : models()) {
     for (const std::vector<int>& teams :
          {std::vector<int>{2}, {3}, {2, 2}, {4, 2}, {2, 4}, {1, 3}, {3, 2}}) {
-      EXPECT_EQ(check_types(in_stages(model, teams)), std::vector<std::string>{}) << model->name();
+      for (const bool sequence : {false, true}) {
+        EXPECT_EQ(check_types(in_stages(model, teams, sequence)), std::vector<std::string>{})
+            << model->name();
+      }
     }
   }
 }
@@ -251,7 +269,72 @@ std::string weight_of_another(Parts& parts, size_t layer, std::mt19937&) {
   return "says that it is another member";
 }
 
+std::string gather_without_sum(Parts& parts, size_t layer, std::mt19937& random) {
+  if (!parts.is(layer, "team_gather_sum")) return "";
+  parts.layers[layer] = make_sequence_gather(parts.parts[layer].team);
+  parts.nodes[layer].kind = "team_gather";
+  if (random() % 2 == 0) parts.types[layer].outputs = {Type::equal()};
+  return "gathers, and sums no gradient";
+}
+
+std::string part_without_sum(Parts& parts, size_t layer, std::mt19937& random) {
+  if (!parts.is(layer, "team_sum_part")) return "";
+  parts.layers[layer] = make_sequence_part(parts.parts[layer].team);
+  parts.nodes[layer].kind = "team_part";
+  if (random() % 2 == 0) parts.types[layer].inputs = {Type::equal()};
+  return "cuts, and sums nothing";
+}
+
+/// The gradients of a norm, a table of places or a bias, on a part of the places.
+std::string weights_without_sum(Parts& parts, size_t layer, std::mt19937& random) {
+  auto& weights = parts.types[layer].weights;
+  if (weights.empty() || weights[0].kind != Kind::Pending) return "";
+  if (random() % 3 == 0) {
+    weights.assign(weights.size(), Type::equal());
+    return "weights said to be equal";
+  }
+  const SharedLayer whole = parts.from.model.whole()->shared_layer(*parts.parts[layer].whole);
+  parts.layers[layer] =
+      parts.is(layer, "team_bias")
+          ? make_bias(parts.parts[layer].parameters[0].whole[0], 2)
+          : make_part_layer(
+                {.code = whole, .whole = whole, .parameters = parts.parts[layer].parameters});
+  if (random() % 2 == 0) weights.assign(weights.size(), Type::equal());
+  return "gradients of whole weights not summed";
+}
+
+std::string other_dimension(Parts& parts, size_t layer, std::mt19937&) {
+  for (auto* types : {&parts.types[layer].inputs, &parts.types[layer].outputs}) {
+    for (Type& type : *types) {
+      if (!parts.from.regions.is_sequence(type)) continue;
+      type.dimension = 2;
+      return "places said to be features";
+    }
+  }
+  return "";
+}
+
+std::string reads_all_places(Parts& parts, size_t layer, std::mt19937&) {
+  // What is gathered for a product, by this layer or the next, where a part of the places is read.
+  while (layer < parts.nodes.size() && !parts.is(layer, "team_gather_sum")) ++layer;
+  if (layer == parts.nodes.size()) return "";
+  const ValueRef source = parts.nodes[layer].inputs[0];
+  for (size_t l = layer + 1; l < parts.nodes.size(); ++l) {
+    for (ValueRef& value : parts.nodes[l].inputs) {
+      if (value != source || parts.is(l, "team_gather_sum")) continue;
+      value = {LayerId{static_cast<int32_t>(layer)}, 0};
+      return "reads all places";
+    }
+  }
+  return "";
+}
+
 constexpr std::pair<const char*, Mutation> kMutations[] = {
+    {"gather_without_sum", gather_without_sum},
+    {"part_without_sum", part_without_sum},
+    {"weights_without_sum", weights_without_sum},
+    {"other_dimension", other_dimension},
+    {"reads_all_places", reads_all_places},
     {"leave_out", leave_out},
     {"do_nothing_instead", do_nothing_instead},
     {"sum_the_other_way", sum_the_other_way},
@@ -267,8 +350,9 @@ constexpr std::pair<const char*, Mutation> kMutations[] = {
 TEST(CheckTypes, RefusesTwoThousandChanges) {
   std::vector<ShardedModel> sound;
   for (const auto& model : models()) {
-    for (const std::vector<int>& teams : {std::vector<int>{2}, {3}, {2, 2}, {4, 2}})
-      sound.push_back(in_stages(model, teams));
+    for (const std::vector<int>& teams : {std::vector<int>{2}, {3}, {2, 2}, {4, 2}}) {
+      for (const bool sequence : {false, true}) sound.push_back(in_stages(model, teams, sequence));
+    }
   }
   std::mt19937 random(48);
   std::map<std::string, int> made;

@@ -9,6 +9,7 @@
 
 #include "penstock/model/shapes.h"
 #include "penstock/util/check.h"
+#include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::shard {
@@ -65,6 +66,9 @@ class Inference {
       return inference_.spread({layer_, static_cast<int>(parameter)}, regions());
     }
     int team() const override { return inference_.teams_[layer_.index()]; }
+    std::optional<Type> sequence(const Shape& shape) override {
+      return inference_.sequence(layer_, shape, regions());
+    }
 
    private:
     Inference& inference_;
@@ -140,16 +144,42 @@ class Inference {
     return Type::part(0, *candidate.region, candidate.blocks);
   }
 
+  /// Places of one length are divided alike in the whole stage.
+  std::optional<Type> sequence(LayerId layer, const Shape& shape, Regions& regions) {
+    const StageId stage = stages_[layer.index()];
+    if (shape.size() != 2 || stage.index() >= options_.sequence.size() ||
+        !options_.sequence[stage.index()])
+      return {};
+    const int64_t places = shape[0];
+    const int team = teams_[layer.index()];
+    if (places % team != 0) {
+      throw ConfigError(fmt::format(
+          "layer '{}' makes sequences of {} places, which stage {}'s team of {} cannot share out "
+          "(sequence parallelism): expected a multiple of {}",
+          model_.graph().layer(layer).name, places, stage.value, team, team));
+    }
+    const auto [found, is_new] = sequences_.try_emplace({stage, places});
+    if (is_new) found->second = regions.make_sequence(places);
+    return Type::part(1, found->second, {places});
+  }
+
   void walk(Placement& found) {
     for (auto& [parameter, candidate] : candidates_) candidate.region.reset();
+    sequences_.clear();
     const graph::ModelGraph& graph = model_.graph();
     found.layers.resize(static_cast<size_t>(graph.num_layers()));
     for (int32_t l = 0; l < graph.num_layers(); ++l) {
       const LayerId id{l};
       const graph::LayerNode& node = graph.layer(id);
-      std::vector<Type> inputs;
-      for (const ValueRef& value : node.inputs) inputs.push_back(type_of(found, value, id));
       const SharedLayer layer = model_.shared_layer(id);
+      const bool takes_sequences = rule_of(*layer).takes_sequences();
+      std::vector<Type> inputs;
+      for (const ValueRef& value : node.inputs) {
+        Type type = type_of(found, value, id);
+        // What comes in parts of its places is gathered.
+        if (found.regions.is_sequence(type) && !takes_sequences) type = Type::equal();
+        inputs.push_back(std::move(type));
+      }
       const LayerShapes shapes = shapes_of(model_, id);
       LayerWalk own(*this, found.regions, id);
       LayerTypes& types = found.layers[id.index()];
@@ -163,9 +193,9 @@ class Inference {
   Type type_of(const Placement& found, const ValueRef& value, LayerId reader) const {
     if (value.is_model_input()) return Type::equal();
     const Type& type = found.values.at(value);
-    if (type.is_part() && stages_[value.layer.index()] != stages_[reader.index()])
-      throw Refused{type.region, "the stage ends between the layers that would share its parts"};
-    return type;
+    if (!type.is_part() || stages_[value.layer.index()] == stages_[reader.index()]) return type;
+    if (found.regions.is_sequence(type)) return Type::equal();
+    throw Refused{type.region, "the stage ends between the layers that would share its parts"};
   }
 
   void check_ties(Placement& found) {
@@ -222,8 +252,9 @@ class Inference {
       for (size_t i = 0; i < types.inputs.size(); ++i) {
         if (types.inputs[i].kind == Kind::Pending) add(shapes.inputs[i]);
       }
-      const bool sums = types.outputs[0].kind == Kind::Equal;
-      const bool gathers = types.outputs[0].is_part() &&
+      const bool sums =
+          types.outputs[0].kind == Kind::Equal || found.regions.is_sequence(types.outputs[0]);
+      const bool gathers = !sums && types.outputs[0].is_part() &&
                            std::any_of(graph.outputs().begin(), graph.outputs().end(),
                                        [&](const ValueRef& output) { return output.layer == id; });
       if (sums || (gathers && !options_.keeps_output_parts)) add(shapes.outputs[0]);
@@ -243,6 +274,7 @@ class Inference {
   std::map<ParameterRef, Candidate> candidates_;  ///< that are spread
   std::map<ParameterRef, std::string> why_whole_;
   std::vector<graph::TieGroup> tied_;
+  std::map<std::pair<StageId, int64_t>, Region> sequences_;  ///< by stage and length, of this walk
 };
 
 }  // namespace

@@ -20,6 +20,9 @@ struct ShardOptions {
   bool only_worthwhile = true;
   /// The model's output may stay in parts along its last dimension, for a loss that takes them.
   bool keeps_output_parts = false;
+  /// By stage: between the layers whose weights are spread, members have a part of the places of
+  /// sequences (sequence parallelism, Korthikanti et al. 2022). Empty: no stage does so.
+  std::vector<bool> sequence = {};
 };
 
 struct Placement {
@@ -29,7 +32,8 @@ struct Placement {
   std::map<graph::ParameterRef, std::string> why_whole;  ///< of candidates that stay whole
 };
 
-/// `team_of_layer`: members of the layer's team, at least 1.
+/// `team_of_layer`: members of the layer's team, at least 1. Throws ConfigError for sequences whose
+/// places a team cannot share out.
 Placement infer(const model::Model& model, const std::vector<StageId>& stage_of_layer,
                 const std::vector<int>& team_of_layer, const ShardOptions& options);
 

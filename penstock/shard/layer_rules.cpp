@@ -11,6 +11,7 @@
 #include "penstock/model/works_on_parts.h"
 #include "penstock/shard/part_layer.h"
 #include "penstock/shard/team_layers.h"
+#include "penstock/util/check.h"
 
 namespace penstock::shard {
 namespace {
@@ -68,6 +69,11 @@ std::vector<model::TensorPart> parts_of(const std::vector<model::ParameterSpec>&
   return parts;
 }
 
+bool has_pending(const std::vector<Type>& types) {
+  return std::any_of(types.begin(), types.end(),
+                     [](const Type& type) { return type.kind == Kind::Pending; });
+}
+
 /// What the member has of the layer's work, in one piece.
 Piece piece_of(const SharedLayer& layer, const LayerTypes& types, const Member& member,
                SharedLayer code) {
@@ -82,7 +88,8 @@ Piece piece_of(const SharedLayer& layer, const LayerTypes& types, const Member& 
                                  .buffers = piece.buffers,
                                  .inputs = lengths_of(types.inputs, member),
                                  .outputs = lengths_of(types.outputs, member),
-                                 .share = share_of(types, member)});
+                                 .share = share_of(types, member),
+                                 .sums_gradients = has_pending(types.weights)});
   return piece;
 }
 
@@ -90,16 +97,22 @@ Piece piece_of(const SharedLayer& layer, const LayerTypes& types, const Member& 
 SharedLayer on_part(const SharedLayer& layer, const Type& type, const Member& member) {
   const auto* const works = dynamic_cast<const model::WorksOnParts*>(layer.get());
   if (works == nullptr) return layer;
+  const auto dimension = static_cast<int64_t>(type.dimension);
+  // Its length is known at run time.
+  if (member.regions.is_sequence(type)) return works->on_part({.dimension = dimension});
   const model::TensorPart part = member.part(type, {}, 0);
-  return works->on_part({static_cast<int64_t>(type.dimension), whole_length(type), part.runs});
+  return works->on_part({dimension, whole_length(type), part.runs});
 }
 
-/// `partial` summed, and the bias (parameter 1), if there is one, added once.
-void add_sum(std::vector<Piece>& pieces, const SharedLayer& layer, size_t bias_dimension) {
-  const LayerTypes sum{.inputs = {Type::partial()}, .outputs = {Type::equal()}};
-  pieces.front().types.outputs = {Type::partial()};
-  pieces.push_back(
-      {.suffix = ".sum", .layer = make_sum_forward(), .inputs = {{0, 0}}, .types = sum});
+/// What the first piece makes, `partial`, summed to `made`, equal or a part of the places, and the
+/// bias (parameter 1), if there is one, added once.
+void add_sum(std::vector<Piece>& pieces, const SharedLayer& layer, const Type& made,
+             const Member& member, size_t bias_dimension) {
+  const bool is_whole = made.kind == Kind::Equal;
+  pieces.push_back({.suffix = ".sum",
+                    .layer = is_whole ? make_sum_forward() : make_sequence_sum_part(member.team),
+                    .inputs = {{0, 0}},
+                    .types = {.inputs = {Type::partial()}, .outputs = {made}}});
   const std::vector<model::ParameterSpec> specs = layer->parameters();
   if (specs.size() < 2) return;
   Piece& first = pieces.front();
@@ -107,11 +120,12 @@ void add_sum(std::vector<Piece>& pieces, const SharedLayer& layer, size_t bias_d
   first.types.weights.pop_back();
   pieces.push_back(
       {.suffix = ".bias",
-       .layer = make_bias(specs[1].shape[0], static_cast<int64_t>(bias_dimension)),
+       .layer = make_bias(specs[1].shape[0], static_cast<int64_t>(bias_dimension), !is_whole),
        .inputs = {{1, 0}},
        .parameters = {{.whole = specs[1].shape, .number = 1}},
-       .types = {
-           .inputs = {Type::equal()}, .weights = {Type::equal()}, .outputs = {Type::equal()}}});
+       .types = {.inputs = {made},
+                 .weights = {is_whole ? Type::equal() : Type::pending()},
+                 .outputs = {made}}});
 }
 
 class WholeRule final : public Rule {
@@ -169,6 +183,8 @@ class ProductRule final : public Rule {
       if (input.dimension != dimension || is_grouped(*layer, shapes)) refuse(*layer, input);
       types.inputs = {input};
       types.weights[0] = Type::part(read_, input.region, input.blocks);
+      if (std::optional<Type> sequence = walk.sequence(shapes.outputs[0]))
+        types.outputs = {std::move(*sequence)};
       return types;
     }
     std::optional<Type> spread = walk.spread(0);
@@ -185,9 +201,11 @@ class ProductRule final : public Rule {
                             const Member& member) const override {
     if (!types.inputs[0].is_part()) return {piece_of(layer, types, member, layer)};
     LayerTypes product = types;
+    product.outputs = {Type::partial()};
     const bool has_bias = types.weights.size() > 1;
     std::vector<Piece> pieces{piece_of(layer, product, member, layer)};
-    add_sum(pieces, layer, is_convolution_ ? 1 : last_of(shapes.outputs[0]));
+    add_sum(pieces, layer, types.outputs[0], member,
+            is_convolution_ ? 1 : last_of(shapes.outputs[0]));
     if (!has_bias) return pieces;
     // The product without its bias.
     pieces.front().layer = make_part_layer({.code = layer,
@@ -213,7 +231,7 @@ class ProductRule final : public Rule {
 class TableRule final : public Rule {
  public:
   std::vector<size_t> candidates(const SharedLayer&) const override { return {0}; }
-  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
                    Walk& walk) const override {
     if (inputs[0].is_part()) refuse(*layer, inputs[0]);
     LayerTypes types = whole_types(*layer, 1);
@@ -221,14 +239,18 @@ class TableRule final : public Rule {
       // A run of rows for each member.
       if (spread->blocks.size() > 1) refuse(*layer, *spread);
       types.weights = {std::move(*spread)};
+      if (std::optional<Type> sequence = walk.sequence(shapes.outputs[0]))
+        types.outputs = {std::move(*sequence)};
     }
     return types;
   }
   std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
                             const Member& member) const override {
+    LayerTypes rows = types;
+    rows.outputs = {Type::partial()};
     std::vector<Piece> pieces{
-        piece_of(layer, types, member, on_part(layer, types.weights[0], member))};
-    add_sum(pieces, layer, 0);
+        piece_of(layer, rows, member, on_part(layer, rows.weights[0], member))};
+    add_sum(pieces, layer, types.outputs[0], member, 0);
     return pieces;
   }
 };
@@ -239,6 +261,7 @@ class PassRule final : public Rule {
  public:
   /// 0: along any dimension; otherwise along this one.
   explicit PassRule(size_t dimension) : dimension_(dimension) {}
+  bool takes_sequences() const override { return dimension_ == 0; }
 
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
                    Walk& walk) const override {
@@ -246,6 +269,10 @@ class PassRule final : public Rule {
     const auto part =
         std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return type.is_part(); });
     if (part == inputs.end()) return types;
+    const auto sequence = std::find_if(inputs.begin(), inputs.end(), [&](const Type& type) {
+      return walk.regions().is_sequence(type);
+    });
+    if (sequence != inputs.end()) return on_places(types, inputs, *sequence, *layer, walk);
     if (dimension_ != 0 && part->dimension != dimension_) refuse(*layer, *part);
     for (const Type& input : inputs) {
       if (!input.is_part() || input.dimension != part->dimension) refuse(*layer, *part);
@@ -268,7 +295,41 @@ class PassRule final : public Rule {
   }
 
  private:
+  /// Equal inputs are cut to the same places.
+  static LayerTypes on_places(LayerTypes types, const std::vector<Type>& inputs,
+                              const Type& sequence, const model::Layer& layer, Walk& walk) {
+    for (const Type& input : inputs) {
+      if (input.is_part() && !walk.regions().is_sequence(input)) refuse(layer, input);
+      PENSTOCK_CHECK(!input.is_part() || input == sequence, "two lengths meet in", layer.kind());
+    }
+    types.inputs.assign(types.inputs.size(), sequence);
+    types.outputs.assign(types.outputs.size(), sequence);
+    return types;
+  }
+
   size_t dimension_;
+};
+
+/// Does the same at each place of a sequence, with weights that are whole: on a part of the places
+/// their gradients are still to be summed.
+class PlacesRule final : public Rule {
+ public:
+  bool takes_sequences() const override { return true; }
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
+                   Walk& walk) const override {
+    LayerTypes types = whole_types(*layer, inputs.size());
+    const Type& input = inputs.at(0);
+    if (!input.is_part()) return types;
+    if (!walk.regions().is_sequence(input)) refuse(*layer, input);
+    types.inputs = {input};
+    types.weights.assign(types.weights.size(), Type::pending());
+    types.outputs = {input};
+    return types;
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, on_part(layer, types.inputs[0], member))};
+  }
 };
 
 /// [channels, height, width] becomes [numbers]: the channels stay together.
@@ -351,6 +412,8 @@ Rules make_rules() {
   rules["embedding"] = std::make_unique<TableRule>();
   for (const char* kind : {"relu", "tanh", "gelu", "dropout", "add"})
     rules[kind] = std::make_unique<PassRule>(0);
+  for (const char* kind : {"layer_norm", "position_embedding"})
+    rules[kind] = std::make_unique<PlacesRule>();
   rules["locked_dropout"] = std::make_unique<PassRule>(2);
   for (const char* kind : {"batch_norm2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"})
     rules[kind] = std::make_unique<PassRule>(1);

@@ -1,5 +1,6 @@
 #include "penstock/shard/part_layer.h"
 
+#include <ATen/Functions.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/known_code.h"
+#include "penstock/model/team_functions.h"
 
 namespace penstock::shard {
 namespace {
@@ -39,7 +41,21 @@ std::vector<model::ParameterSpec> specs_of(const std::vector<model::ParameterSpe
   return specs;
 }
 
-class PartLayer : public model::Layer, public model::KnownCode {
+/// As they are; backward: the sums of all members' gradients, of all tensors in one exchange.
+Tensors sum_backward_together(model::TensorSpan tensors, model::Team& team) {
+  Tensors flat;
+  std::vector<int64_t> lengths;
+  for (const at::Tensor& tensor : tensors) {
+    flat.push_back(tensor.reshape({-1}));
+    lengths.push_back(tensor.numel());
+  }
+  const at::Tensor all = model::sum_backward(at::cat(flat), team);
+  Tensors result = at::split_with_sizes(all, lengths);
+  for (size_t i = 0; i < result.size(); ++i) result[i] = result[i].view(tensors[i].sizes());
+  return result;
+}
+
+class PartLayer : public model::Layer, public model::KnownCode, public SumsWeightGradients {
  public:
   explicit PartLayer(PartOfLayer part) : part_(std::move(part)) {}
 
@@ -57,8 +73,9 @@ class PartLayer : public model::Layer, public model::KnownCode {
   std::vector<model::CarriedSpec> carried() const override { return part_.whole->carried(); }
   int num_outputs() const override { return part_.whole->num_outputs(); }
   bool weight_gradients_can_wait() const override {
-    return part_.whole->weight_gradients_can_wait();
+    return !part_.sums_gradients && part_.whole->weight_gradients_can_wait();
   }
+  bool sums_weight_gradients() const override { return part_.sums_gradients; }
   bool is_random() const override { return part_.whole->is_random(); }
 
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
@@ -88,8 +105,10 @@ class PartLayer : public model::Layer, public model::KnownCode {
   Tensors forward(model::TensorSpan weights, model::MutableTensorSpan buffers,
                   model::TensorSpan inputs, const model::ForwardContext& context) const override {
     Tensors all(part_.whole->parameters().size());
-    for (size_t i = 0; i < part_.parameters.size(); ++i)
-      all[part_.parameters[i].number] = weights[i];
+    const bool sums = part_.sums_gradients && context.team != nullptr;
+    const Tensors own = sums ? sum_backward_together(weights, *context.team)
+                             : Tensors(weights.begin(), weights.end());
+    for (size_t i = 0; i < part_.parameters.size(); ++i) all[part_.parameters[i].number] = own[i];
     return part_.code->forward(all, buffers, inputs, context);
   }
 

@@ -27,6 +27,17 @@ struct PartOfLayer {
   std::vector<std::optional<PartLength>> inputs = {};  ///< nothing: whole
   std::vector<std::optional<PartLength>> outputs = {};
   double share = 1;  ///< of the whole layer's work
+  /// Its whole weights see a part of the places: their gradients are the sums of all members'.
+  bool sums_gradients = false;
+};
+
+/// What a layer derives from, besides Layer, that may sum its weights' gradients over the team.
+class SumsWeightGradients {
+ public:
+  virtual bool sums_weight_gradients() const = 0;
+
+ protected:
+  ~SumsWeightGradients() = default;
 };
 
 std::shared_ptr<const model::Layer> make_part_layer(PartOfLayer part);

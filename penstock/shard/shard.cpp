@@ -138,8 +138,45 @@ class Expansion {
   }
 
   std::string name_of(const ValueRef& value) const {
+    if (value.is_model_input()) return fmt::format("input{}", value.output);
     const std::string& layer = whole_->graph().layer(value.layer).name;
     return value.output == 0 ? layer : fmt::format("{}.{}", layer, value.output);
+  }
+
+  /// How a member of its own stage has what a layer makes, without anything between.
+  Kind made_as(const ValueRef& value) const {
+    return placement_.regions.is_sequence(placement_.values.at(value)) ? Kind::Part : Kind::Equal;
+  }
+
+  /// How a member reads a value of this type.
+  Kind read_as(const Type& type) const {
+    if (placement_.regions.is_sequence(type)) return Kind::Part;
+    return type.kind == Kind::Pending ? Kind::Pending : Kind::Equal;
+  }
+
+  /// All places of a value whose places its stage has in parts.
+  ValueRef gathered(const Held& wanted) {
+    Held part = wanted;
+    part.read_as = Kind::Part;
+    const bool sums = wanted.read_as == Kind::Pending;
+    const int members = teams_[wanted.stage.index()];
+    const LayerTypes types{.inputs = {placement_.values.at(wanted.value)},
+                           .outputs = {sums ? Type::pending() : Type::equal()}};
+    return {add_between(name_of(wanted.value) + (sums ? ".gather_sum" : ".gather"),
+                        sums ? make_sequence_gather_sum(members) : make_sequence_gather(members),
+                        {held(part)}, wanted, types),
+            0};
+  }
+
+  /// The member's places of an equal value.
+  ValueRef cut(const Held& wanted, const Type& type) {
+    Held equal = wanted;
+    equal.read_as = Kind::Equal;
+    return held_[wanted] = {
+               add_between(name_of(wanted.value) + ".part",
+                           make_sequence_part(teams_[wanted.stage.index()]), {held(equal)}, wanted,
+                           {.inputs = {Type::equal()}, .outputs = {type}}),
+               0};
   }
 
   /// The value as the member reads it, with what it takes to bring it there.
@@ -151,6 +188,8 @@ class Expansion {
   }
 
   ValueRef brought(const Held& wanted) {
+    const bool is_own = stages_[wanted.value.layer.index()] == wanted.stage;
+    if (is_own && made_as(wanted.value) == Kind::Part) return gathered(wanted);
     Held equal = wanted;
     if (wanted.read_as == Kind::Pending) {
       equal.read_as = Kind::Equal;
@@ -189,8 +228,9 @@ class Expansion {
     const StageId stage = stages_[id.index()];
     std::vector<ValueRef> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const Kind kind = types.inputs[i].kind == Kind::Pending ? Kind::Pending : Kind::Equal;
-      inputs.push_back(held({node.inputs[i], stage, member, kind}));
+      const Held wanted{node.inputs[i], stage, member, read_as(types.inputs[i])};
+      const bool is_cut = wanted.read_as == Kind::Part && held_.count(wanted) == 0;
+      inputs.push_back(is_cut ? cut(wanted, types.inputs[i]) : held(wanted));
     }
     LayerId last{};
     std::vector<LayerId> made;
@@ -220,7 +260,7 @@ class Expansion {
       }
     }
     for (int o = 0; o < node.num_outputs; ++o)
-      held_[{{id, o}, stage, member, Kind::Equal}] = {last, o};
+      held_[{{id, o}, stage, member, made_as({id, o})}] = {last, o};
   }
 
   std::vector<Piece> pieces_of(LayerId id, const SharedLayer& layer, const LayerTypes& types,
@@ -274,7 +314,7 @@ class Expansion {
                       Kind::Equal};
     const ValueRef own = held(wanted);
     const Type& type = placement_.values.at(value);
-    if (!type.is_part()) return own;
+    if (!type.is_part() || placement_.regions.is_sequence(type)) return own;
     const Member part{placement_.regions, team_of(value.layer), wanted.member};
     model::Division division{static_cast<int64_t>(type.dimension), part.lengths(type)};
     if (stays_in_parts(value, type)) {

@@ -1,5 +1,6 @@
 #include "penstock/shard/shard.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "penstock/model/sequence_builder.h"
@@ -70,6 +71,81 @@ TEST(Shard, ATransformerLayerSendsWhatTheFormulaSays) {
     EXPECT_EQ(bytes(3, members) - bytes(2, members),
               8 * kBatch * kTime * kWidth * (members - 1) / members * int64_t{sizeof(double)});
   }
+}
+
+/// Between the layers whose weights are spread: parts of the places.
+constexpr auto in_places = [](bool only_worthwhile = false) {
+  return ShardOptions{.only_worthwhile = only_worthwhile, .sequence = {true}};
+};
+
+ModelPtr gpt_of(int64_t time, int64_t width, int64_t depth, double dropout = 0) {
+  return make({.name = "gpt",
+               .input_shape = {time},
+               .classes = 40,
+               .width = width,
+               .depth = depth,
+               .heads = 4,
+               .dropout = dropout});
+}
+
+TEST(SequenceParallelism, HasTheMasksNormsAndPlacesOfTheWholeModel) {
+  const ModelPtr gpt = gpt_of(12, 32, 2, 0.2);
+  // Three members: 2, 1 and 1 heads.
+  for (const int members : {2, 3, 4}) {
+    expect_same(gpt, {random_tokens({3, 12}, 40)}, members, in_places());
+    // A batch of shorter texts.
+    expect_same(gpt, {random_tokens({2, 12 - members}, 40)}, members, in_places());
+  }
+}
+
+TEST(SequenceParallelism, EqualValuesAreCutWhereTheyMeetParts) {
+  SequenceBuilder net("sequences");
+  Value x = net.linear(net.input({12, 20}), {.features = 16});
+  for (int i = 0; i < 2; ++i) {
+    Value y = net.gelu(net.linear(net.layer_norm(x), {.features = 24}));
+    y = net.dropout(net.linear(y, {.features = 16}), 0.3);
+    x = net.relu(net.add(x, y));
+  }
+  const ModelPtr model = std::make_shared<model::Model>(net.build(net.layer_norm(x)));
+  for (const int members : {2, 3, 4})
+    expect_same(model, {random_numbers({3, 12, 20})}, members, in_places());
+}
+
+TEST(SequenceParallelism, SendsAsMuchAsSumsAndTheGradientsOfNormsAndBiases) {
+  // 8 b s h (t - 1) / t numbers of a block (Korthikanti et al. 2022, section 4.2.2), and the sums
+  // of 6 h gradients: of two norms' weights and biases, and of two biases behind a sum.
+  constexpr int64_t kBatch = 2;
+  constexpr int64_t kTime = 8;
+  constexpr int64_t kWidth = 64;
+  const auto bytes = [&](int64_t depth, int members) {
+    return expect_same(gpt_of(kTime, kWidth, depth), {random_tokens({kBatch, kTime}, 40)}, members,
+                       in_places(/*only_worthwhile=*/true));
+  };
+  for (const int members : {2, 4}) {
+    EXPECT_EQ(
+        bytes(3, members) - bytes(2, members),
+        (8 * kBatch * kTime + 2 * 6) * kWidth * (members - 1) / members * int64_t{sizeof(double)});
+  }
+}
+
+TEST(SequenceParallelism, LengthsThatDoNotDivideAreRefused) {
+  const ModelPtr gpt = gpt_of(12, 32, 1);
+  const std::vector<StageId> stages(static_cast<size_t>(gpt->graph().num_layers()), StageId{0});
+  EXPECT_THAT(
+      [] {
+        const ModelPtr odd = gpt_of(10, 32, 1);
+        (void)shard(odd, std::vector<StageId>(static_cast<size_t>(odd->graph().num_layers())), {4},
+                    in_places());
+      },
+      ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr(
+          "sequences of 10 places, which stage 0's team of 4 cannot share out")));
+  // At run time, on all members.
+  EXPECT_THAT(
+      [&] {
+        expect_same(gpt, {random_tokens({3, 10}, 40)}, 4, in_places());
+      },
+      ::testing::ThrowsMessage<ConfigError>(
+          ::testing::HasSubstr("a team of 4 cannot share out a sequence of 10 places")));
 }
 
 TEST(Shard, ConvolutionsAreDividedByChannels) {

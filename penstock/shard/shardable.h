@@ -45,6 +45,9 @@ class Walk {
   virtual std::optional<Type> spread(size_t parameter) = 0;
   /// Members of the team.
   virtual int team() const = 0;
+  /// How sequences of this shape, [places, features] of a sample, are divided between the layers
+  /// whose weights are spread (Korthikanti et al. 2022, section 4.2.2); nothing: they are not.
+  virtual std::optional<Type> sequence(const model::Shape&) { return {}; }
 
  protected:
   explicit Walk(Regions& regions) : regions_(regions) {}

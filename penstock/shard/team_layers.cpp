@@ -9,6 +9,7 @@
 
 #include "penstock/model/known_code.h"
 #include "penstock/model/shapes.h"
+#include "penstock/shard/part_layer.h"
 
 namespace penstock::shard {
 namespace {
@@ -79,11 +80,49 @@ class Gather final : public BetweenMembers {
   model::Division division_;
 };
 
-class Bias final : public BetweenMembers {
+using Crossing = at::Tensor (*)(const at::Tensor&, model::Team&, const model::Division&);
+
+/// Between all places of a sequence and a member's part of them.
+class SequenceLayer final : public BetweenMembers {
  public:
-  Bias(int64_t numbers, int64_t dimension) : numbers_(numbers), dimension_(dimension) {}
+  struct Spec {
+    const char* kind;
+    Crossing crossing;
+    bool gathers;  ///< makes all places of a part
+  };
+  SequenceLayer(const Spec& spec, int members) : spec_(spec), members_(members) {}
+  std::string kind() const override { return spec_.kind; }
+  std::string code() const override { return fmt::format("{} {}", spec_.kind, members_); }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    Shape shape = inputs.at(0);
+    shape.at(0) = spec_.gathers ? shape[0] * members_ : shape[0] / members_;
+    return {shape};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    if (context.team != nullptr)
+      return {spec_.crossing(inputs[0], *context.team, {.dimension = kPlaces})};
+    const at::Tensor& x = inputs[0];
+    if (!spec_.gathers) return {x.narrow(kPlaces, 0, x.size(kPlaces) / members_).contiguous()};
+    return {at::cat(std::vector<at::Tensor>(static_cast<size_t>(members_), x), kPlaces)};
+  }
+
+ private:
+  static constexpr int64_t kPlaces = 1;
+  Spec spec_;
+  int members_;
+};
+
+class Bias final : public BetweenMembers, public SumsWeightGradients {
+ public:
+  Bias(int64_t numbers, int64_t dimension, bool sums_gradients)
+      : numbers_(numbers), dimension_(dimension), sums_gradients_(sums_gradients) {}
   std::string kind() const override { return "team_bias"; }
-  std::string code() const override { return fmt::format("team_bias {}", dimension_); }
+  std::string code() const override {
+    return fmt::format("team_bias {}{}", dimension_, sums_gradients_ ? " summed" : "");
+  }
+  bool sums_weight_gradients() const override { return sums_gradients_; }
+  bool weight_gradients_can_wait() const override { return !sums_gradients_; }
   std::vector<model::ParameterSpec> parameters() const override {
     return {{"bias", {numbers_}, model::Init::constant(0)}};
   }
@@ -99,15 +138,18 @@ class Bias final : public BetweenMembers {
             .saves_outputs = false};
   }
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
-                  const ForwardContext&) const override {
+                  const ForwardContext& context) const override {
     std::vector<int64_t> sizes(static_cast<size_t>(inputs[0].dim()), 1);
     sizes[static_cast<size_t>(dimension_)] = numbers_;
-    return {at::add(inputs[0], weights[0].view(sizes))};
+    const bool sums = sums_gradients_ && context.team != nullptr;
+    const at::Tensor bias = sums ? model::sum_backward(weights[0], *context.team) : weights[0];
+    return {at::add(inputs[0], bias.view(sizes))};
   }
 
  private:
   int64_t numbers_;
   int64_t dimension_;
+  bool sums_gradients_;
 };
 
 class GradientToAll : public torch::autograd::Function<GradientToAll> {
@@ -154,8 +196,24 @@ LayerPtr make_sum_backward() { return std::make_shared<SumBackward>(); }
 LayerPtr make_gather(model::Division division) {
   return std::make_shared<Gather>(std::move(division));
 }
-LayerPtr make_bias(int64_t numbers, int64_t dimension) {
-  return std::make_shared<Bias>(numbers, dimension);
+LayerPtr make_sequence_gather(int members) {
+  return std::make_shared<SequenceLayer>(
+      SequenceLayer::Spec{"team_gather", model::gather, /*gathers=*/true}, members);
+}
+LayerPtr make_sequence_gather_sum(int members) {
+  return std::make_shared<SequenceLayer>(
+      SequenceLayer::Spec{"team_gather_sum", model::gather_sum, /*gathers=*/true}, members);
+}
+LayerPtr make_sequence_part(int members) {
+  return std::make_shared<SequenceLayer>(
+      SequenceLayer::Spec{"team_part", model::part, /*gathers=*/false}, members);
+}
+LayerPtr make_sequence_sum_part(int members) {
+  return std::make_shared<SequenceLayer>(
+      SequenceLayer::Spec{"team_sum_part", model::sum_part, /*gathers=*/false}, members);
+}
+LayerPtr make_bias(int64_t numbers, int64_t dimension, bool sums_gradients) {
+  return std::make_shared<Bias>(numbers, dimension, sums_gradients);
 }
 LayerPtr make_join(int count) { return std::make_shared<Join>(count); }
 LayerPtr make_without_gradient() { return std::make_shared<WithoutGradient>(); }

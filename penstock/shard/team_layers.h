@@ -19,8 +19,20 @@ LayerPtr make_sum_forward();
 LayerPtr make_sum_backward();
 /// model::gather(): part becomes equal.
 LayerPtr make_gather(model::Division division);
-/// Adds a bias [numbers] along a dimension, of the batch (0) or a later one.
-LayerPtr make_bias(int64_t numbers, int64_t dimension);
+
+/// The places of a sequence, dimension 1, of a team of `members` which all have as many.
+/// model::gather(): part becomes equal.
+LayerPtr make_sequence_gather(int members);
+/// model::gather_sum(): part is read as pending.
+LayerPtr make_sequence_gather_sum(int members);
+/// model::part(): equal becomes part.
+LayerPtr make_sequence_part(int members);
+/// model::sum_part(): partial becomes part.
+LayerPtr make_sequence_sum_part(int members);
+
+/// Adds a bias [numbers] along a dimension, of the batch (0) or a later one. `sums_gradients`: to a
+/// member's part of the places; sums_weight_gradients() says so.
+LayerPtr make_bias(int64_t numbers, int64_t dimension, bool sums_gradients = false);
 /// Makes its first input, and gives its gradient to all `count` inputs: equal values of members of
 /// the stage before.
 LayerPtr make_join(int count);

@@ -24,7 +24,15 @@ std::string to_string(const Type& type) {
 Region Regions::make() {
   parents_.push_back(parents_.size());
   units_.push_back(0);
+  is_sequence_.push_back(false);
   return parents_.size() - 1;
+}
+
+Region Regions::make_sequence(int64_t length) {
+  const Region region = make();
+  units_.back() = length;
+  is_sequence_.back() = true;
+  return region;
 }
 
 Region Regions::find(Region region) const {

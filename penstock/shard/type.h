@@ -3,6 +3,7 @@
 // programs: what is equal everywhere is told apart by what its gradient is.
 //
 //   Type::part(2, region)      // each member has some of the features
+//   Type::part(1, regions.make_sequence(512), {512})   // of the places of a sequence
 #pragma once
 
 #include <cstddef>
@@ -49,6 +50,11 @@ std::string to_string(const Type& type);
 class Regions {
  public:
   Region make();
+  /// Of places of sequences that have `length` of them in the model; those of a micro-batch may
+  /// have another length, which is divided at run time (model::Division without lengths).
+  Region make_sequence(int64_t length);
+  bool is_sequence(Region region) const { return is_sequence_[find(region)]; }
+  bool is_sequence(const Type& type) const { return type.is_part() && is_sequence(type.region); }
   /// From here on these two are one.
   void join(Region a, Region b);
   bool are_joined(Region a, Region b) const { return find(a) == find(b); }
@@ -70,6 +76,7 @@ class Regions {
  private:
   std::vector<Region> parents_;
   std::vector<int64_t> units_;
+  std::vector<bool> is_sequence_;
 };
 
 }  // namespace penstock::shard

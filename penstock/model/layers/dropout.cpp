@@ -37,11 +37,16 @@ struct Mask {
 at::Tensor masked(const at::Tensor& x, std::vector<int64_t> sizes, const Mask& drawn,
                   const ForwardContext& context) {
   if (!context.training || drawn.probability == 0) return x.view_as(x);
-  if (drawn.part) sizes[static_cast<size_t>(drawn.part->dimension)] = drawn.part->whole;
+  std::optional<InputPart> part = drawn.part;
+  if (part) {
+    int64_t& length = sizes[static_cast<size_t>(part->dimension)];
+    part = part->placed(length, context.team);
+    length = part->whole;
+  }
   at::Tensor mask = at::empty(sizes, x.options());
   mask.bernoulli_(1 - drawn.probability, installed_devices().generator(x.device(), context.seed))
       .mul_(1 / (1 - drawn.probability));
-  return at::mul(x, drawn.part ? drawn.part->of(mask) : mask);
+  return at::mul(x, part ? part->of(mask) : mask);
 }
 
 /// Zeroes each number with the given probability and scales the others by 1 / (1 - probability);

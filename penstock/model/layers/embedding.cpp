@@ -7,6 +7,10 @@
 #include <ATen/ops/mul.h>
 #include <fmt/format.h>
 
+#include <memory>
+#include <optional>
+#include <utility>
+
 #include "penstock/model/device/devices.h"
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
@@ -97,9 +101,12 @@ class Embedding final : public BuiltinLayer, public WorksOnParts {
 
 /// weight [places, features]: a vector for each place, added to what is there. Inputs may have
 /// fewer places.
-class PositionEmbedding final : public BuiltinLayer {
+class PositionEmbedding final : public BuiltinLayer, public WorksOnParts {
  public:
   PositionEmbedding(Shape places, Init init) : places_(std::move(places)), init_(std::move(init)) {}
+  /// The places that there are.
+  PositionEmbedding(const PositionEmbedding& whole, InputPart part)
+      : places_(whole.places_), init_(whole.init_), part_(std::move(part)) {}
 
   std::string kind() const override { return "position_embedding"; }
   std::vector<ParameterSpec> parameters() const override { return {{"weight", places_, init_}}; }
@@ -122,13 +129,20 @@ class PositionEmbedding final : public BuiltinLayer {
             .saves_outputs = false};
   }
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
-                  const ForwardContext&) const override {
-    return {at::add(inputs[0], weights[0].narrow(0, 0, inputs[0].size(1)))};
+                  const ForwardContext& context) const override {
+    const int64_t own = inputs[0].size(1);
+    const int64_t first = part_ ? part_->placed(own, context.team).runs.at(0).begin : 0;
+    return {at::add(inputs[0], weights[0].narrow(0, first, own))};
+  }
+  /// Along the places.
+  std::shared_ptr<const Layer> on_part(const InputPart& part) const override {
+    return std::make_shared<PositionEmbedding>(*this, part);
   }
 
  private:
   Shape places_;
   Init init_;
+  std::optional<InputPart> part_;
 };
 
 }  // namespace
