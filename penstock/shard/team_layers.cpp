@@ -180,12 +180,25 @@ class Join final : public BetweenMembers {
   int count_;
 };
 
+/// What is made of the value needs a gradient on this member, too: only so do all members make the
+/// same exchanges in the backward pass.
+class GradientEndsHere : public torch::autograd::Function<GradientEndsHere> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& value) {
+    return value.view_as(value);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list&) {
+    return {at::Tensor()};
+  }
+};
+
 class WithoutGradient final : public BetweenMembers {
  public:
   std::string kind() const override { return "team_without_gradient"; }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
-    return {inputs[0].detach()};
+    return {GradientEndsHere::apply(inputs[0])};
   }
 };
 

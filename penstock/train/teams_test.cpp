@@ -173,6 +173,33 @@ TEST(TeamTraining, CheckpointsAreOfTheWholeModel) {
     EXPECT_NEAR(losses[i], expected.losses[i], 1e-5 * expected.losses[i]) << "step " << i;
 }
 
+TEST(TeamTraining, AStageMayBeginWithASpreadProduct) {
+  // Its members behind the first read a value whose gradient another one gives.
+  const model::Model model = model::make_model(
+      {.name = "mlp", .input_shape = {20}, .classes = 8, .width = 64, .depth = 3});
+  DataSpec spec;
+  spec.name = "synthetic";
+  spec.sample = samples_for(model, {});
+  spec.train_samples = 32;
+  spec.test_samples = 8;
+  const DataSplit data = load_data(spec);
+  plan::Plan two = plan_for(model, "serial", {1}, 4);
+  two.strategy = plan::Strategy::GPipe;
+  two.stages.resize(2);
+  std::vector<std::string> layers = std::move(two.stages[0].layers);
+  const auto cut = std::find(layers.begin(), layers.end(), "fc3");
+  two.stages[0].layers.assign(layers.begin(), cut);
+  two.stages[1].layers.assign(cut, layers.end());
+  TrainOptions options{.plan = plan_for(model, "serial", {1}, 4), .mini_batch_size = 8};
+  options.keep_weights = true;
+  options.deadline = std::chrono::seconds(20);
+  const TrainResult expected = train(model, data, options);
+  for (const std::vector<int>& teams : {std::vector<int>{1, 2}, {2, 4}, {3, 2}}) {
+    options.plan = with_teams(two, teams);
+    expect_near(train(model, data, options), expected);
+  }
+}
+
 TEST(TeamTraining, ClassifiersOfImages) {
   const model::Model model = model::make_model({.name = "lenet5"});
   DataSpec spec;
