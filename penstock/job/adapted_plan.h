@@ -17,6 +17,7 @@ struct PlanUse {
   std::optional<plan::WeightPolicy> weights = {};       ///< nothing: the plan's
   std::optional<plan::Compensation> compensation = {};  ///< nothing: the plan's
   bool shard_optimizer = false;  ///< of every stage with replicas; otherwise as the plan says
+  bool sequence = false;         ///< of every stage with teams; otherwise as the plan says
 };
 
 /// The plan itself where nothing differs. A mini-batch has no more micro-batches than samples.

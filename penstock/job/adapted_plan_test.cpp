@@ -46,6 +46,16 @@ TEST(AdaptedPlan, IsThePlanItselfWhereNothingDiffers) {
   EXPECT_EQ(adapted_plan(two_stages(), {.mini_batch_size = 32}), two_stages());
 }
 
+TEST(AdaptedPlan, StagesWithTeamsHavePartsOfThePlacesWhereAsked) {
+  plan::Plan given = two_stages();
+  given.cluster = cluster::local_cluster(3, 10'000'000'000);
+  given.stages[1].tensor = 2;
+  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 32}), given);
+  plan::Plan expected = given;
+  expected.stages[1].sequence = true;
+  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 32, .sequence = true}), expected);
+}
+
 TEST(AdaptedPlan, HasAnIntervalWhereTheProfileKnowsItsError) {
   plan::Plan given = two_stages();
   given.prediction.throughput_low_samples_per_s = 1;

@@ -127,6 +127,8 @@ plan::Plan best_plan(const model::Model& model, profile::Profile profile,
           : own_cluster(request.workers, copies, profile.hand_over_ns, request.between_gpus);
   planner::PlanResult result = planner::make_plan(profile, cluster, options);
   if (!result.plan) throw NoAnswer("no plan: " + result.reason);
+  for (plan::Stage& stage : result.plan->stages)
+    stage.sequence = request.sequence && stage.tensor > 1;
   return *std::move(result.plan);
 }
 

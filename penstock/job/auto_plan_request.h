@@ -33,6 +33,7 @@ struct AutoPlanRequest {
   plan::Compensation compensation = plan::Compensation::None;  ///< of the delays
   int workers = 1;
   std::optional<int> tensor = 1;  ///< PlanOptions::tensor
+  bool sequence = false;          ///< plan::Stage::sequence of all stages with teams
   /// The cluster of so many workers, given how fast threads sum gradients; empty: they are in this
   /// process.
   std::function<cluster::Cluster(int workers, int64_t copy_bandwidth_bytes_per_s)> cluster = {};

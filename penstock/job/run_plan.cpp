@@ -132,6 +132,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
                        .compensation = asked.compensation.value_or(plan::Compensation::None),
                        .workers = static_cast<int>(workers),
                        .tensor = wanted_teams(request),
+                       .sequence = asked.sequence,
                        .threads_per_worker = request.run.threads,
                        .device_graphs = request.run.device_graphs,
                        .mini_batch_size = batch_size_of(request),
@@ -190,7 +191,8 @@ RunPlan RunPlanner::plan_of_file() const {
                                                                    mini_batch_size, listener),
                              .weights = request.plan.weights,
                              .compensation = request.plan.compensation,
-                             .shard_optimizer = request.plan.shard_optimizer});
+                             .shard_optimizer = request.plan.shard_optimizer,
+                             .sequence = request.plan.sequence});
   return {.plan = std::move(plan), .mini_batch_size = mini_batch_size};
 }
 

@@ -87,6 +87,20 @@ Row compensate_row() {
   return one;
 }
 
+Row sequence_row() {
+  Row one{.name = "--sequence-parallel",
+          .changes = Changes::Plan,
+          .slot = at<&R::plan, &PlanSection::sequence>,
+          .help =
+              "With --tensor, on models of sequences: between the layers whose weights a team "
+              "shares out, its members have a part of the places each, whose number its size "
+              "must divide. Less memory; results differ by rounding (default: the plan's)"};
+  one.idle = [](const RunFacts& facts) -> std::string {
+    return facts.plan.teams().empty() ? "the plan's stages have no teams (--tensor)" : "";
+  };
+  return one;
+}
+
 std::vector<Row> split_rows() {
   return in<R>(
       Section::Plan, kCommandAlone,
@@ -98,7 +112,7 @@ std::vector<Row> split_rows() {
                               "--workers",
                               "Workers: threads of this process, or of all ranks of a job together "
                               "(default: 1; in a job one per rank)")),
-       of_plan("tensor", tensor_row<R>()),
+       of_plan("tensor", tensor_row<R>()), sequence_row(),
        of_plan("straight",
                row<&R::plan, &PlanSection::straight>(
                    "--straight",

@@ -84,6 +84,7 @@ struct PlanSection {
   std::optional<plan::Strategy> strategy;  ///< nothing: chosen, here and below
   std::optional<int64_t> workers;
   std::optional<int> tensor = 1;  ///< members of each replica's team; nothing: chosen
+  bool sequence = false;          ///< plan::Stage::sequence of all stages with teams
   std::string profile;            ///< a file; empty: measure
   std::optional<int64_t> micro_batches;
   std::optional<int64_t> chunks;

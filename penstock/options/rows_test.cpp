@@ -218,14 +218,16 @@ TEST(IdleOptions, SayWhyForWhatWasGiven) {
   TrainRequest request = usual();
   plan::Plan plan;
   plan.stages.resize(2);
-  const std::string_view given[] = {"--lr-every", "--staleness", "--silence", "--schedule-steps",
-                                    "--lr"};
+  const std::string_view given[] = {"--lr-every",       "--staleness", "--silence",
+                                    "--schedule-steps", "--lr",        "--sequence-parallel"};
   const std::string text = idle_options({request, plan}, given);
   EXPECT_THAT(text, HasSubstr("warning: --lr-every has no effect: --lr-schedule is constant"));
   EXPECT_THAT(text, HasSubstr("warning: --staleness has no effect: the plan has no replicas"));
   EXPECT_THAT(text, HasSubstr("warning: --silence has no effect: this process is not a rank"));
   EXPECT_THAT(text, HasSubstr("warning: --schedule-steps has no effect"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+  EXPECT_THAT(text, HasSubstr("warning: --sequence-parallel has no effect: the plan's stages have "
+                              "no teams (--tensor)"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
   EXPECT_EQ(idle_options({request, plan, true}, std::vector<std::string_view>{"--silence"}), "");
 }
 

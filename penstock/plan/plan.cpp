@@ -88,6 +88,11 @@ void validate(const Stage& stage, size_t position) {
   refuse_negative(where, "team_bytes", stage.team_bytes);
   if (stage.team_bytes > 0 && stage.tensor == 1)
     throw ConfigError(where + " has team_bytes, which only stages with teams have (tensor)");
+  if (stage.sequence && stage.tensor == 1) {
+    throw ConfigError(where +
+                      " has sequence, which only stages with teams have: expected tensor of "
+                      "at least 2, found 1");
+  }
   refuse_negative(where, "forward_ns", stage.forward_ns);
   refuse_negative(where, "backward_ns", stage.backward_ns);
   refuse_negative(where, "accumulate_ns", stage.accumulate_ns);

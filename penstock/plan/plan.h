@@ -31,6 +31,9 @@ struct Stage {
   /// parallelism). Times and sizes are of one member; those of a team's collectives are in
   /// forward_ns and backward_ns.
   int tensor = 1;
+  /// Between the layers whose weights its teams share out, members have a part of the places of
+  /// sequences (sequence parallelism, Korthikanti et al. 2022).
+  bool sequence = false;
   /// What one member sends to its team for one micro-batch, in both passes.
   int64_t team_bytes = 0;
   int64_t forward_ns = 0;

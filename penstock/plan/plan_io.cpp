@@ -61,6 +61,7 @@ Json write_stage(const Stage& stage) {
   if (stage.tensor > 1) {
     json["tensor"] = stage.tensor;
     json["team_bytes"] = stage.team_bytes;
+    if (stage.sequence) json["sequence"] = true;
   }
   if (stage.short_weight_bytes > 0) json["short_weight_bytes"] = stage.short_weight_bytes;
   if (stage.constant_bytes > 0) json["constant_bytes"] = stage.constant_bytes;
@@ -192,6 +193,7 @@ Stage read_stage(const JsonReader& reader, int64_t keep) {
   stage.keep = reader.integer_or("keep", keep, 0);
   stage.tensor = static_cast<int>(reader.integer_or("tensor", 1, 1, INT_MAX));
   stage.team_bytes = reader.integer_or("team_bytes", 0, 0);
+  stage.sequence = boolean_or(reader, "sequence", false);
   return stage;
 }
 

@@ -350,6 +350,10 @@ TEST(PlanIo, TeamsAreReadBack) {
   EXPECT_EQ(plan.config(), "6-1t2");
   EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
   EXPECT_EQ(to_json(sample_plan()).find("tensor"), std::string::npos);
+  EXPECT_EQ(to_json(plan).find("sequence"), std::string::npos);
+  Plan in_places = plan;
+  in_places.stages[1].sequence = true;
+  EXPECT_EQ(parse_plan(to_json(in_places), "p.json"), in_places);
   Plan shared = chunked_plan();
   for (Stage& stage : shared.stages) stage.tensor = 4;
   EXPECT_EQ(parse_plan(to_json(shared), "p.json"), shared);
@@ -362,6 +366,8 @@ TEST(ParsePlan, RefusesTeamsThatCannotRun) {
     return tests::message_of<ConfigError>([&] { validate(plan); });
   };
   EXPECT_EQ(refused([](Plan&) {}), "(nothing was thrown)");
+  EXPECT_THAT(refused([](Plan& plan) { plan.stages[0].sequence = true; }),
+              HasSubstr("stage 0 has sequence, which only stages with teams have"));
   EXPECT_THAT(refused([](Plan& plan) { plan.stages[1].tensor = 0; }),
               HasSubstr("stage 1: expected tensor of at least 1, found 0"));
   EXPECT_THAT(refused([](Plan& plan) { plan.stages[1].tensor = 1; }),
@@ -511,7 +517,10 @@ Plan random_plan(Rng& rng) {
                            .stash_bytes = amount(),
                            .memory_bytes = amount(),
                            .recompute = rng.below(2) == 0});
-    if (plan.stages.back().tensor > 1) plan.stages.back().team_bytes = amount();
+    if (plan.stages.back().tensor > 1) {
+      plan.stages.back().team_bytes = amount();
+      plan.stages.back().sequence = rng.below(2) == 0;
+    }
     plan.stages.back().backward_weight_ns = static_cast<int64_t>(
         rng.uniform() * 0.5 * static_cast<double>(plan.stages.back().backward_ns));
     if (!placed) continue;

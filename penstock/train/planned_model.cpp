@@ -14,10 +14,12 @@ namespace penstock::train {
 namespace {
 
 shard::ShardedModel proven(const model::Model& whole, const std::vector<StageId>& stages,
-                           const std::vector<int>& teams, const model::LossSpec& loss) {
-  const bool takes_parts = model::make_team_loss(model::loss_for(whole, loss)) != nullptr;
-  shard::ShardedModel sharded = shard::shard(std::make_shared<model::Model>(whole), stages, teams,
-                                             {.keeps_output_parts = takes_parts});
+                           const plan::Plan& plan, const model::LossSpec& loss) {
+  shard::ShardOptions options;
+  options.keeps_output_parts = model::make_team_loss(model::loss_for(whole, loss)) != nullptr;
+  for (const plan::Stage& stage : plan.stages) options.sequence.push_back(stage.sequence);
+  shard::ShardedModel sharded =
+      shard::shard(std::make_shared<model::Model>(whole), stages, plan.teams(), options);
   const std::vector<std::string> errors = shard::check_types(sharded);
   if (errors.empty()) return sharded;
   throw InternalError(fmt::format(
@@ -34,7 +36,7 @@ PlannedModel::PlannedModel(const model::Model& whole, const plan::Plan& plan,
       shape_(schedule::with_teams(
           {.replicas = plan.replicas(), .worker_of_replica = plan.worker_of_replica},
           plan.teams())) {
-  if (!shape_.teams.empty()) sharded_ = proven(whole, stages_, shape_.teams, loss);
+  if (!shape_.teams.empty()) sharded_ = proven(whole, stages_, plan, loss);
 }
 
 const std::vector<StageId>& PlannedModel::stage_of_layer() const {

@@ -116,6 +116,33 @@ TEST_P(TeamSchedules, AreThoseOfOneWorker) {
   }
 }
 
+plan::Plan in_places(plan::Plan plan) {
+  for (plan::Stage& stage : plan.stages) stage.sequence = stage.tensor > 1;
+  return plan;
+}
+
+TEST(TeamTraining, PartsOfThePlacesAreThoseOfOneWorker) {
+  const model::Model model = small_gpt(/*untied=*/true);
+  const DataSplit data = token_data(model, 32);
+  TrainOptions one = options_of(plan_for(model, "serial", {1}, 4));
+  one.max_grad_norm = 0.5;
+  const TrainResult expected = train(model, data, one);
+  const auto check = [&](const char* strategy, const std::vector<int>& replicas,
+                         const std::vector<int>& teams, bool recompute) {
+    SCOPED_TRACE(strategy);
+    TrainOptions options = one;
+    options.plan = in_places(with_teams(plan_for(model, strategy, replicas, 4), teams));
+    for (plan::Stage& stage : options.plan.stages) stage.recompute = recompute;
+    expect_near(train(model, data, options), expected);
+  };
+  check("serial", {1}, {2}, false);
+  check("serial", {1}, {4}, false);
+  check("1f1b-flush", {1, 1}, {2, 2}, false);
+  check("1f1b-flush", {2, 1}, {2, 2}, true);
+  check("zb-h1", {1, 1}, {2, 2}, false);
+  check("gpipe", {1, 1}, {1, 4}, false);
+}
+
 TEST(TeamTraining, DelayedWeightsAreThoseOfTheSamePipelineWithoutTeams) {
   const model::Model model = small_gpt(/*untied=*/true);
   const DataSplit data = token_data(model, 32);
@@ -222,6 +249,12 @@ TEST(TeamTraining, RefusesWhatItCannotDo) {
   EXPECT_THAT([&] { (void)train(model, data, options); },
               testing::ThrowsMessage<ConfigError>(testing::HasSubstr("share a weight")));
   options = options_of(with_teams(plan_for(model, "serial", {1}, 4), {2}));
+  options.optimizer.kind = model::OptimizerKind::AdamW;
+  // Eight places.
+  options.plan = in_places(with_teams(plan_for(model, "serial", {1}, 4), {3}));
+  EXPECT_THAT([&] { (void)train(model, data, options); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("expected a multiple of 3")));
+  options.plan = with_teams(plan_for(model, "serial", {1}, 4), {2});
   options.optimizer.kind = model::OptimizerKind::Lamb;
   EXPECT_THROW((void)train(model, data, options), ConfigError);
 }

@@ -43,6 +43,7 @@ std::string remarks(const PlanView& view, size_t s) {
   };
   if (stage.offload) add("offloads");
   if (stage.shard_optimizer) add("shards state");
+  if (stage.sequence) add("shares places");
   if (slowest) add("slowest");
   return text;
 }
