@@ -56,6 +56,17 @@ TEST(AdaptedPlan, StagesWithTeamsHavePartsOfThePlacesWhereAsked) {
   EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 32, .sequence = true}), expected);
 }
 
+TEST(AdaptedPlan, MemoryOfTeamsIsThatOfEachMember) {
+  plan::Plan given = two_stages();
+  given.cluster = cluster::local_cluster(3, 10'000'000'000);
+  const plan::Plan whole = adapted_plan(given, {.mini_batch_size = 128});
+  given.stages[1].tensor = 2;
+  const plan::Plan teams = adapted_plan(given, {.mini_batch_size = 128});
+  EXPECT_GT(teams.stages[1].memory_bytes, given.stages[1].memory_bytes);
+  for (size_t s = 0; s < 2; ++s)
+    EXPECT_EQ(teams.stages[s].memory_bytes, whole.stages[s].memory_bytes) << s;
+}
+
 TEST(AdaptedPlan, HasAnIntervalWhereTheProfileKnowsItsError) {
   plan::Plan given = two_stages();
   given.prediction.throughput_low_samples_per_s = 1;
