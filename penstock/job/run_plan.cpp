@@ -87,15 +87,28 @@ void check_same_plans(Job& job, const std::string& path) {
   }
 }
 
-/// Who leaves the size of teams open gets none where the run cannot have any.
-std::optional<int> wanted_teams(const options::TrainRequest& request) {
-  const options::PlanSection& asked = request.plan;
-  const bool asynchronous = asked.sync && asked.sync->method == plan::GradientSync::Asynchronous;
+/// Why the run cannot have teams; empty: it can.
+std::string why_no_teams(const options::TrainRequest& request) {
+  if (request.plan.sync && request.plan.sync->method == plan::GradientSync::Asynchronous)
+    return "--sync asynchronous adds changes of weights, not gradients";
+  if (request.data.carry_state) return "--carry-state keeps states that members would share";
+  if (request.data.coverage_penalty > 0) return "--coverage-penalty looks into whole layers";
   const model::OptimizerSpec optimizer = options::optimizer_of(request);
-  const bool refuses = asynchronous || request.data.carry_state ||
-                       request.data.coverage_penalty > 0 ||
-                       model::traits(optimizer.kind).needs_whole_weight;
-  return !asked.tensor && refuses ? 1 : asked.tensor;
+  if (model::traits(optimizer.kind).needs_whole_weight)
+    return fmt::format("--optimizer {} needs all of a weight for its step",
+                       model::traits(optimizer.kind).name);
+  return {};
+}
+
+/// Who leaves the size of teams open gets none where the run cannot have any. Throws ConfigError
+/// for one that is asked for.
+std::optional<int> wanted_teams(const options::TrainRequest& request) {
+  const std::optional<int>& asked = request.plan.tensor;
+  if (asked.value_or(2) == 1) return asked;
+  const std::string why = why_no_teams(request);
+  if (why.empty()) return asked;
+  if (!asked) return 1;
+  throw ConfigError(fmt::format("--tensor {}: {}: expected --tensor 1", *asked, why));
 }
 
 int64_t samples_per_step(const plan::Plan& plan) {

@@ -7,8 +7,11 @@
 //   ...});
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "penstock/model/layer.h"
@@ -30,6 +33,13 @@ struct InputPart {
     if (whole != 0) return *this;
     if (team == nullptr) return {dimension, own, {{0, own}}};
     return {dimension, own * team->size(), {{own * team->member(), own}}};
+  }
+
+  /// " part 2: 0+32 of 96", for KnownCode::code().
+  std::string text() const {
+    std::string places;
+    for (const TensorPart::Run& run : runs) places += fmt::format(" {}+{}", run.begin, run.length);
+    return fmt::format(" part {}:{} of {}", dimension, places, whole);
   }
 
   /// The part of a tensor with the whole length.

@@ -9,6 +9,11 @@
 #include <set>
 #include <utility>
 
+#include "penstock/model/known_code.h"
+#include "penstock/model/works_on_parts.h"
+#include "penstock/shard/check_wiring.h"
+#include "penstock/shard/team_layers.h"
+
 #include "penstock/shard/part_layer.h"
 
 namespace penstock::shard {
@@ -217,6 +222,7 @@ class Check {
                            std::any_of(inputs.begin(), inputs.end(), [this](const ValueRef& input) {
                              return has_gradient(input);
                            }));
+      if (part(id).whole) teams_[*part(id).whole] = part(id).team;
       check_inputs(id);
       check_operator(id);
       check_weights(id);
@@ -308,10 +314,37 @@ class Check {
         add("{}: {}", name(id), error);
       return;
     }
+    check_divisions(id);
     if (found == signatures().end() ? operation.is_whole() : found->second(operation)) return;
     add("{} cannot make {} of {} with weights that are {}", name(id),
         list_of(operation.types.outputs), list_of(operation.types.inputs),
         list_of(operation.types.weights));
+  }
+
+  /// What a gather joins lies in one block, member by member; heads stay whole.
+  void check_divisions(LayerId id) {
+    const LayerTypes& own = types(id);
+    const Member member{sharded_.regions, part(id).team, part(id).member};
+    if (kind(id) == "team_gather" && own.inputs.at(0).is_part() &&
+        !sharded_.regions.is_sequence(own.inputs[0])) {
+      const Type& type = own.inputs[0];
+      const LayerPtr expected =
+          make_gather({static_cast<int64_t>(type.dimension), member.lengths(type)});
+      const auto& found = dynamic_cast<const model::KnownCode&>(model_.layer(id));
+      if (type.blocks.size() != 1 ||
+          found.code() != dynamic_cast<const model::KnownCode&>(*expected).code())
+        add("{} does '{}': expected one block, divided as the members have it", name(id),
+            found.code());
+    }
+    const std::optional<LayerId> whole = part(id).whole;
+    const auto* const works =
+        whole ? dynamic_cast<const model::WorksOnParts*>(&model_.whole()->layer(*whole)) : nullptr;
+    if (works == nullptr || works->units() == 0 || own.inputs.empty() || !own.inputs[0].is_part())
+      return;
+    const int64_t units = sharded_.regions.units(own.inputs[0].region);
+    if (units == 0 || works->units() % units != 0)
+      add("{}: {} heads are divided into {} units, which cut a head", name(id), works->units(),
+          units);
   }
 
   void check_weights(LayerId id) {
@@ -425,6 +458,12 @@ class Check {
            own.outputs == other.outputs && own.weights == other.weights;
   }
 
+  /// Members of the team that has the whole model's layer.
+  int team_of_whole(LayerId whole) const {
+    const auto found = teams_.find(whole);
+    return found == teams_.end() ? -1 : found->second;
+  }
+
   /// Every weight of the whole model once per member.
   void check_all_weights() {
     const model::Model& whole = *model_.whole();
@@ -444,7 +483,7 @@ class Check {
         const auto& members = uses[{l, p}];
         const bool once = std::all_of(members.begin(), members.end(),
                                       [](const auto& use) { return use.second == 1; });
-        if (members.empty() || !once)
+        if (static_cast<int>(members.size()) != team_of_whole(LayerId{l}) || !once)
           add("layer '{}': every member needs its weight {} once",
               whole.graph().layer(LayerId{l}).name, specs[p].name);
       }
@@ -454,12 +493,17 @@ class Check {
   const ShardedModel& sharded_;
   const model::Model& model_;
   const graph::ModelGraph& graph_;
-  std::vector<bool> gradients_;  ///< by layer: whether its outputs have one
+  std::vector<bool> gradients_;   ///< by layer: whether its outputs have one
+  std::map<LayerId, int> teams_;  ///< by layer of the whole model
   std::vector<std::string> errors_;
 };
 
 }  // namespace
 
-std::vector<std::string> check_types(const ShardedModel& sharded) { return Check(sharded).run(); }
+std::vector<std::string> check_types(const ShardedModel& sharded) {
+  std::vector<std::string> errors = Check(sharded).run();
+  for (std::string& error : check_wiring(sharded)) errors.push_back(std::move(error));
+  return errors;
+}
 
 }  // namespace penstock::shard

@@ -329,7 +329,38 @@ std::string reads_all_places(Parts& parts, size_t layer, std::mt19937&) {
   return "";
 }
 
+std::string drops_a_gradient(Parts& parts, size_t layer, std::mt19937&) {
+  // On all members, inside of a stage, where the layer does nothing else.
+  if (!parts.is(layer, "add")) return "";
+  const std::optional<LayerId> whole = parts.parts[layer].whole;
+  for (size_t l = 0; l < parts.nodes.size(); ++l) {
+    if (parts.parts[l].whole != whole) continue;
+    // The second operand's gradient ends: the first operand is read twice.
+    parts.nodes[l].inputs[1] = parts.nodes[l].inputs[0];
+  }
+  return "adds a value to itself";
+}
+
+std::string another_function(Parts& parts, size_t layer, std::mt19937&) {
+  const char* const other = parts.is(layer, "tanh")   ? "relu"
+                            : parts.is(layer, "relu") ? "tanh"
+                                                      : "";
+  if (*other == 0) return "";
+  model::ModelBuilder net("one");
+  const model::Value x = net.input({4});
+  const model::Model one = net.build(parts.is(layer, "tanh") ? net.relu(x, "f") : net.tanh(x, "f"));
+  const std::optional<LayerId> whole = parts.parts[layer].whole;
+  for (size_t l = 0; l < parts.nodes.size(); ++l) {
+    if (parts.parts[l].whole != whole) continue;
+    parts.layers[l] = one.shared_layer(LayerId{0});
+    parts.nodes[l].kind = other;
+  }
+  return "another function on all members";
+}
+
 constexpr std::pair<const char*, Mutation> kMutations[] = {
+    {"drops_a_gradient", drops_a_gradient},
+    {"another_function", another_function},
     {"gather_without_sum", gather_without_sum},
     {"part_without_sum", part_without_sum},
     {"weights_without_sum", weights_without_sum},

@@ -21,6 +21,15 @@ using model::LayerPart;
 
 constexpr const char* kNoGradient = "team_without_gradient";
 
+/// What a member sees of a value of this type: of a sequence its length is known at run time.
+model::InputPart seen_part(const Type& type, const Member& member) {
+  const auto dimension = static_cast<int64_t>(type.dimension);
+  if (member.regions.is_sequence(type)) return {.dimension = dimension};
+  int64_t whole = 0;
+  for (const int64_t block : type.blocks) whole += block;
+  return {dimension, whole, member.part(type, {}, 0).runs};
+}
+
 std::string code_of(const model::Layer& layer) {
   const auto* const known = dynamic_cast<const model::KnownCode*>(&layer);
   return known != nullptr ? known->code() : layer.kind();
@@ -108,8 +117,7 @@ class Wiring {
     const std::optional<LayerId> whole = part(id).whole;
     if (!whole || kind(id) == "team_bias") return;
     const model::Layer& layer = whole_.layer(*whole);
-    if (layer.kind() != kind(id))
-      return add("{}: the whole layer is {}", name(id), layer.kind());
+    if (layer.kind() != kind(id)) return add("{}: the whole layer is {}", name(id), layer.kind());
     if (dynamic_cast<const Shardable*>(&layer) != nullptr) return;  // its own check
     const std::string expected = expected_code(id, layer);
     const std::string found = code_of(model_.layer(id));

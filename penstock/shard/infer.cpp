@@ -21,7 +21,7 @@ using model::Shape;
 
 struct Candidate {
   std::vector<int64_t> blocks;
-  std::optional<Region> region = {};  ///< of this walk
+  std::optional<Region> region = {};  ///< once a walk has come to it
 };
 
 int64_t numbers_of(const Shape& shape) {
@@ -39,21 +39,28 @@ class Inference {
   }
 
   Placement run() {
+    Placement found;
+    found.layers.resize(static_cast<size_t>(model_.graph().num_layers()));
+    LayerId next{0};
     for (;;) {
-      Placement found;
       try {
-        walk(found);
+        walk(found, next);
         check_ties(found);
         check_units(found);
-        if (options_.only_worthwhile) check_worth(found);
-        found.why_whole = std::move(why_whole_);
-        return found;
+        check_outputs(found);
+        const std::vector<Refused> unworthy = not_worthwhile(found);
+        if (unworthy.empty()) break;
+        next = LayerId{model_.graph().num_layers()};
+        for (const Refused& refused : unworthy)
+          next = std::min(next, drop(found.regions, refused.region, refused.why));
       } catch (const Refused& refused) {
-        drop(found.regions, refused.region, refused.why);
+        next = drop(found.regions, refused.region, refused.why);
       } catch (const InBlocks& wanted) {
-        reblock(found.regions, wanted);
+        next = reblock(found.regions, wanted);
       }
     }
+    found.why_whole = std::move(why_whole_);
+    return found;
   }
 
  private:
@@ -107,7 +114,8 @@ class Inference {
     if (candidates_.erase(candidate) > 0) why_whole_[candidate] = why;
   }
 
-  void drop(const Regions& regions, Region region, const std::string& why) {
+  /// Returns the first layer whose types may be others now.
+  LayerId drop(const Regions& regions, Region region, const std::string& why) {
     std::vector<ParameterRef> dropped;
     for (const auto& [parameter, candidate] : candidates_) {
       if (candidate.region && regions.are_joined(*candidate.region, region))
@@ -115,11 +123,13 @@ class Inference {
     }
     PENSTOCK_CHECK(!dropped.empty(), "no candidate of a refused region:", why);
     for (const ParameterRef& parameter : dropped) drop(parameter, why);
+    return dropped.front().layer;
   }
 
-  void reblock(const Regions& regions, const InBlocks& wanted) {
+  /// As drop().
+  LayerId reblock(Regions& regions, const InBlocks& wanted) {
     const int64_t length = std::accumulate(wanted.blocks.begin(), wanted.blocks.end(), int64_t{0});
-    bool changed = false;
+    std::optional<LayerId> first;
     for (auto& [parameter, candidate] : candidates_) {
       if (!candidate.region || !regions.are_joined(*candidate.region, wanted.region)) continue;
       const int64_t rows =
@@ -128,9 +138,11 @@ class Inference {
       // Blocks are only made finer: otherwise two readers might take turns for ever.
       if (candidate.blocks.size() >= wanted.blocks.size()) continue;
       candidate.blocks = wanted.blocks;
-      changed = true;
+      for (const int64_t block : candidate.blocks) regions.divide(*candidate.region, block);
+      if (!first) first = parameter.layer;
     }
-    if (!changed) drop(regions, wanted.region, "what reads it needs other blocks of its rows");
+    if (first) return *first;
+    return drop(regions, wanted.region, "what reads it needs other blocks of its rows");
   }
 
   std::optional<Type> spread(const ParameterRef& parameter, Regions& regions) {
@@ -163,12 +175,10 @@ class Inference {
     return Type::part(1, found->second, {places});
   }
 
-  void walk(Placement& found) {
-    for (auto& [parameter, candidate] : candidates_) candidate.region.reset();
-    sequences_.clear();
+  /// From this layer on: types before it stay.
+  void walk(Placement& found, LayerId first) {
     const graph::ModelGraph& graph = model_.graph();
-    found.layers.resize(static_cast<size_t>(graph.num_layers()));
-    for (int32_t l = 0; l < graph.num_layers(); ++l) {
+    for (int32_t l = first.value; l < graph.num_layers(); ++l) {
       const LayerId id{l};
       const graph::LayerNode& node = graph.layer(id);
       const SharedLayer layer = model_.shared_layer(id);
@@ -230,7 +240,9 @@ class Inference {
   }
 
   /// What members exchange for a sample because of a region, against its weights.
-  void check_worth(const Placement& found) const {
+  std::vector<Refused> not_worthwhile(const Placement& found) const {
+    std::vector<Refused> refused;
+    if (!options_.only_worthwhile) return refused;
     std::map<Region, int64_t> weights;
     std::map<Region, int64_t> exchanged;
     const graph::ModelGraph& graph = model_.graph();
@@ -261,9 +273,21 @@ class Inference {
     }
     for (const auto& [region, numbers] : exchanged) {
       if (numbers > weights[region])
-        throw Refused{region, fmt::format("members would exchange {} numbers for each sample, for "
-                                          "{} of weights",
-                                          numbers, weights[region])};
+        refused.push_back(
+            {region, fmt::format("members would exchange {} numbers for each sample, for {} of "
+                                 "weights",
+                                 numbers, weights[region])});
+    }
+    return refused;
+  }
+
+  /// Outputs are gathered member by member: several blocks would lie in another order.
+  void check_outputs(const Placement& found) const {
+    for (const ValueRef& value : model_.graph().outputs()) {
+      if (value.is_model_input()) continue;
+      const Type& type = found.values.at(value);
+      if (type.is_part() && type.blocks.size() > 1)
+        throw Refused{type.region, "it is an output of the model in several blocks"};
     }
   }
 
@@ -274,7 +298,7 @@ class Inference {
   std::map<ParameterRef, Candidate> candidates_;  ///< that are spread
   std::map<ParameterRef, std::string> why_whole_;
   std::vector<graph::TieGroup> tied_;
-  std::map<std::pair<StageId, int64_t>, Region> sequences_;  ///< by stage and length, of this walk
+  std::map<std::pair<StageId, int64_t>, Region> sequences_;  ///< by stage and length
 };
 
 }  // namespace

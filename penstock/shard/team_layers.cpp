@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
@@ -58,7 +59,10 @@ class Gather final : public BetweenMembers {
  public:
   explicit Gather(model::Division division) : division_(std::move(division)) {}
   std::string kind() const override { return "team_gather"; }
-  std::string code() const override { return fmt::format("team_gather {}", division_.dimension); }
+  std::string code() const override {
+    return fmt::format("team_gather {}: {}", division_.dimension,
+                       fmt::join(division_.lengths, " "));
+  }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     Shape shape = inputs.at(0);
     shape.at(static_cast<size_t>(division_.dimension - 1)) = whole();

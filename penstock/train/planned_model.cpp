@@ -22,8 +22,10 @@ shard::ShardedModel proven(const model::Model& whole, const std::vector<StageId>
       shard::shard(std::make_shared<model::Model>(whole), stages, plan.teams(), options);
   const std::vector<std::string> errors = shard::check_types(sharded);
   if (errors.empty()) return sharded;
-  throw InternalError(fmt::format(
-      "the model for teams is not proven equal to the whole one: {}{}", errors.front(),
+  throw ConfigError(fmt::format(
+      "model '{}' in teams is not proven equal to the whole one: {}{}: expected a plan without "
+      "teams (--tensor 1)",
+      whole.name(), errors.front(),
       errors.size() == 1 ? std::string() : fmt::format(" (and {} more)", errors.size() - 1)));
 }
 

@@ -16,7 +16,7 @@ namespace penstock::train {
 class PlannedModel {
  public:
   /// Keeps a reference to the model. Throws ConfigError for a plan that does not fit the model, and
-  /// as shard::shard(); InternalError where the types of a spread model do not prove it equal.
+  /// as shard::shard(), and where the types of a spread model do not prove it equal.
   /// `loss`: that of a training; of cross-entropy a spread vocabulary stays so.
   PlannedModel(const model::Model& whole, const plan::Plan& plan, const model::LossSpec& loss);
 

@@ -30,7 +30,11 @@ class CausalAttention final : public BuiltinLayer, public WorksOnParts {
 
   std::string kind() const override { return "causal_attention"; }
   std::string code() const override {
-    return fmt::format("causal_attention heads {} dropout {}", options_.heads, options_.dropout);
+    const std::string whole =
+        fmt::format("causal_attention heads {} dropout {}", options_.heads, options_.dropout);
+    return options_.heads == all_heads_
+               ? whole
+               : fmt::format("{} from {} of {}", whole, first_head_, all_heads_);
   }
   int64_t units() const override { return options_.heads; }
   /// Whole heads, the same of queries, keys and values: three runs.

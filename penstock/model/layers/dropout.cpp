@@ -31,6 +31,8 @@ struct Mask {
   double probability = 0;
   /// What the layer sees of a whole value, whose mask it draws.
   std::optional<InputPart> part = {};
+
+  std::string text() const { return fmt::format(" {}{}", probability, part ? part->text() : ""); }
 };
 
 /// `x` times a mask of these sizes, which x's own fit.
@@ -57,7 +59,7 @@ class Dropout final : public BuiltinLayer, public WorksOnParts {
   explicit Dropout(Mask mask) : mask_(std::move(mask)) {}
 
   std::string kind() const override { return "dropout"; }
-  std::string code() const override { return fmt::format("dropout {}", mask_.probability); }
+  std::string code() const override { return "dropout" + mask_.text(); }
   bool is_random() const override { return mask_.probability > 0; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
@@ -88,7 +90,7 @@ class LockedDropout final : public BuiltinLayer, public WorksOnParts {
   explicit LockedDropout(Mask mask) : mask_(std::move(mask)) {}
 
   std::string kind() const override { return "locked_dropout"; }
-  std::string code() const override { return fmt::format("locked_dropout {}", mask_.probability); }
+  std::string code() const override { return "locked_dropout" + mask_.text(); }
   bool is_random() const override { return mask_.probability > 0; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);

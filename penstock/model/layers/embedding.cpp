@@ -5,6 +5,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -30,7 +31,9 @@ class Embedding final : public BuiltinLayer, public WorksOnParts {
 
   std::string kind() const override { return "embedding"; }
   std::string code() const override {
-    return fmt::format("embedding {} {}", options_.dropout, padding());
+    const std::string whole = fmt::format("embedding {} {}", options_.dropout, padding());
+    if (rows_ == options_.values) return whole;
+    return fmt::format("{} rows {}+{} of {}", whole, first_row_, rows_, options_.values);
   }
   bool is_random() const override { return options_.dropout > 0; }
   std::vector<ParameterSpec> parameters() const override {
@@ -85,6 +88,11 @@ class Embedding final : public BuiltinLayer, public WorksOnParts {
   int64_t padding() const { return options_.padding.value_or(-1); }
 
   at::Tensor own_rows(const at::Tensor& table, const at::Tensor& tokens) const {
+    // The whole table would refuse them.
+    TORCH_CHECK_INDEX(tokens.numel() == 0 || (tokens.min().item<int64_t>() >= 0 &&
+                                              tokens.max().item<int64_t>() < options_.values),
+                      "index out of range in self: a token lies outside of the table's ",
+                      options_.values, " rows");
     const at::Tensor places = tokens - first_row_;
     const at::Tensor is_own = (places >= 0).logical_and_(places < rows_);
     const int64_t padding_place = options_.padding ? padding() - first_row_ : -1;
