@@ -24,7 +24,7 @@ shard::ShardedModel proven(const model::Model& whole, const std::vector<StageId>
   if (errors.empty()) return sharded;
   throw ConfigError(fmt::format(
       "model '{}' in teams is not proven equal to the whole one: {}{}: expected a plan without "
-      "teams (--tensor 1)",
+      "teams",
       whole.name(), errors.front(),
       errors.size() == 1 ? std::string() : fmt::format(" (and {} more)", errors.size() - 1)));
 }
