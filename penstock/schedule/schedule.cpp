@@ -25,6 +25,26 @@ namespace {
 
 /// The entries of worker_of_replica number the workers without gaps, and no worker holds a stage
 /// twice.
+/// How many members the team of each stage has; empty without teams. Of a shape whose teams are
+/// valid.
+std::vector<int> sizes_by_stage(const ScheduleShape& shape) {
+  std::vector<int> sizes;
+  for (const int size : shape.teams) sizes.insert(sizes.end(), static_cast<size_t>(size), size);
+  return sizes;
+}
+
+/// A worker is the same member of all its stages' teams.
+void validate_same_team_size(const std::vector<int>& team_sizes, int worker, int32_t a, int32_t b) {
+  if (team_sizes.empty()) return;
+  const int size_a = team_sizes[static_cast<size_t>(a)];
+  const int size_b = team_sizes[static_cast<size_t>(b)];
+  if (size_a == size_b) return;
+  throw ConfigError(
+      fmt::format("worker {} holds stages {} and {}, whose teams have {} and {} members: expected "
+                  "teams of one size on each worker",
+                  worker, a, b, size_a, size_b));
+}
+
 void validate_workers(const ScheduleShape& shape, int64_t num_replicas) {
   const std::vector<int>& worker_of_replica = shape.worker_of_replica;
   if (static_cast<int64_t>(worker_of_replica.size()) != num_replicas) {
@@ -32,6 +52,7 @@ void validate_workers(const ScheduleShape& shape, int64_t num_replicas) {
                                   worker_of_replica.size(), num_replicas));
   }
   std::vector<int32_t> last_stage(worker_of_replica.size(), -1);
+  const std::vector<int> team_sizes = sizes_by_stage(shape);
   size_t next = 0;
   int64_t num_workers = 0;
   for (int32_t s = 0; s < shape.num_stages(); ++s) {
@@ -53,6 +74,7 @@ void validate_workers(const ScheduleShape& shape, int64_t num_replicas) {
                         "weight policy flush, found {}",
                         worker, last, s, to_string(shape.policy)));
       }
+      if (last >= 0) validate_same_team_size(team_sizes, worker, last, s);
       if (last < 0) ++num_workers;
       last = s;
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/values.h"
 #include "penstock/simulate/workers.h"
@@ -20,11 +21,22 @@ struct Meeting {
   int32_t first_waiting = -1;  ///< the others follow by WorkerState::next_at_meeting
   int64_t latest_ns = 0;
   MiniBatchId mini_batch;
+  schedule::Op op = schedule::Op::Forward;  ///< of a team's meeting
+  MicroBatchId micro_batch;                 ///< of a team's meeting
 
   /// False when the waiting workers are at another mini-batch: then they wait forever.
   bool arrive(MiniBatchId wanted, int64_t now_ns) {
     if (arrived > 0 && mini_batch != wanted) return false;
     mini_batch = wanted;
+    latest_ns = std::max(latest_ns, now_ns);
+    ++arrived;
+    return true;
+  }
+  /// A team's: false when the waiting members are at another computation; then they wait forever.
+  bool arrive(const schedule::Action& wanted, int64_t now_ns) {
+    if (arrived > 0 && (op != wanted.op || micro_batch != wanted.micro_batch)) return false;
+    op = wanted.op;
+    micro_batch = wanted.micro_batch;
     latest_ns = std::max(latest_ns, now_ns);
     ++arrived;
     return true;
@@ -48,10 +60,7 @@ class TeamMeetings {
   bool any() const { return !places_.empty(); }
   /// F, R, B and I of a team's stage hold its sums.
   bool meets(const schedule::Action& action) const {
-    const schedule::Op op = action.op;
-    return (op == schedule::Op::Forward || op == schedule::Op::Recompute ||
-            schedule::makes_input_gradients(op)) &&
-           size(action.stage) > 1;
+    return schedule::holds_team_sums(action.op) && size(action.stage) > 1;
   }
   int32_t size(StageId stage) const { return any() ? places_[stage.index()].size : 1; }
   Meeting& meeting(StageId stage, int32_t worker) { return meetings_[index_of(stage, worker)]; }
@@ -95,8 +104,8 @@ class Meetings {
   /// False unless the worker is the last of its team.
   bool team(Worker& worker, int32_t id) {
     Meeting& meeting = teams_.meeting(worker.action.stage, id);
-    meeting.latest_ns = std::max(meeting.latest_ns, worker.now_ns);
-    if (++meeting.arrived < teams_.size(worker.action.stage)) {
+    if (!meeting.arrive(worker.action, worker.now_ns)) return false;  // waits forever
+    if (meeting.arrived < teams_.size(worker.action.stage)) {
       worker.next_at_meeting = std::exchange(meeting.first_waiting, id);
       return false;
     }

@@ -216,6 +216,23 @@ TEST(SimulatedTeams, ACrossOrderIsADeadlockThatNamesTheTeam) {
                         "have arrived)"));
 }
 
+// Two that have arrived are no meeting where they compute something else.
+TEST(SimulatedTeams, MembersAtDifferentComputationsWaitForever) {
+  const auto schedule_of = [](const std::string& second) {
+    return schedule::parse_schedule(
+        "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# hosts: 0 1\n# teams: 2\n"
+        "# micro-batches: 2  accumulate: 2  weights: flush\n# lowered: yes\n0F0@0,0F1@0\n" +
+            second + "\n",
+        "test");
+  };
+  Costs costs;
+  costs.stages.assign(2, {.forward_ns = 10});
+  EXPECT_EQ(simulate(schedule_of("1F0@0,1F1@0"), costs).makespan_ns, 20);
+  EXPECT_THAT(refusal(schedule_of("1F1@0,1F0@0"), costs),
+              HasSubstr("worker 1 is at 1F1@0 and waits for the other members of its team (1 of 2 "
+                        "have arrived)"));
+}
+
 TEST(SimulatedTeams, SumsOverReplicasAreThoseOfEachMember) {
   plan::Plan plan = pipeline({2, 2}, 2);
   for (plan::Stage& stage : plan.stages) stage.sync_ns = 700;

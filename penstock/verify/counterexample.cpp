@@ -8,15 +8,16 @@ namespace {
 
 constexpr size_t kMostAbandoned = 100;
 
-std::string reason_of(const Action& action) {
+std::string reason_of(const Execution& execution, WorkerId worker) {
+  const Action& action = execution.blocked_at(worker);
   if (is_send(action.op)) return "to receive";
   if (is_receive(action.op)) return "to send";
-  return is_compute(action.op) ? "for its data" : "to join";
+  return execution.is_at_barrier(worker) ? "to join" : "for its data";
 }
 
 Counterexample::Wait wait_of(const Execution& execution, WorkerId worker, WorkerId other) {
   return {worker, static_cast<int64_t>(execution.position(worker)), other,
-          reason_of(execution.blocked_at(worker))};
+          reason_of(execution, worker)};
 }
 
 }  // namespace

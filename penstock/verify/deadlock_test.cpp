@@ -27,9 +27,9 @@ ScheduleShape random_shape(Strategy kind, WeightPolicy policy, std::mt19937& ran
   return shape;
 }
 
-/// Moves a few actions within their lists, mostly actions that wait. Some changes leave out or
-/// repeat an action.
-void disturb(Schedule& schedule, std::mt19937& random) {
+/// Moves a few actions within their lists, mostly messages and syncs. Some changes leave out or
+/// repeat an action. `moves_computations`: as often as others.
+void disturb(Schedule& schedule, std::mt19937& random, bool moves_computations = false) {
   const auto below = [&](size_t end) {
     return std::uniform_int_distribution<size_t>(0, end - 1)(random);
   };
@@ -37,7 +37,8 @@ void disturb(Schedule& schedule, std::mt19937& random) {
     auto& list = schedule.workers[below(schedule.workers.size())];
     if (list.size() < 2) continue;
     size_t from = below(list.size());
-    for (int tries = 0; tries < 5 && is_compute(list[from].op); ++tries) from = below(list.size());
+    for (int tries = 0; tries < (moves_computations ? 0 : 5) && is_compute(list[from].op); ++tries)
+      from = below(list.size());
     const Action action = list[from];
     const size_t way = below(10);
     if (way != 0) list.erase(list.begin() + static_cast<int64_t>(from));
@@ -112,6 +113,44 @@ TEST(Counterexample, IsTheShortestCycleOfARandomBrokenSchedule) {
   }
   EXPECT_GT(stuck_schedules, 2000);
   // Cycles of only one length would prove little.
+  EXPECT_GE(lengths.size(), 5U);
+}
+
+TEST(Counterexample, IsTheShortestCycleOfARandomBrokenScheduleWithTeams) {
+  int stuck_schedules = 0;
+  int at_teams = 0;
+  std::map<size_t, int> lengths;
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    const auto all = kinds_and_policies();
+    const auto [kind, policy] = all[random() % all.size()];
+    const auto shape = shape_for(kind, random_shape(kind, policy, random));
+    if (!shape || shape->num_stages() > 8) continue;
+    std::vector<int> teams;
+    const auto one_size = static_cast<int>(1 + random() % 3);
+    for (int32_t s = 0; s < shape->num_stages(); ++s)
+      teams.push_back(traits(kind).is_chunked() ? one_size : static_cast<int>(1 + random() % 3));
+    Schedule bad = team_schedule(kind, *shape, teams);
+    disturb(bad, random, true);
+    const auto credits = static_cast<int64_t>(random() % 4);
+    const StuckWorkers stuck = ReferenceTransport(bad, credits).run();
+    const std::string text = "seed " + std::to_string(seed) + ", credits " +
+                             std::to_string(credits) + "\n" + to_text(bad);
+    const auto found = find_deadlock(bad, credits);
+    ASSERT_EQ(found.has_value(), !stuck.empty()) << text;
+    if (!found) continue;
+    ++stuck_schedules;
+    ++lengths[found->cycle.size()];
+    for (const auto& [worker, position] : found->blocked) {
+      const Op op = bad.workers[worker.index()][static_cast<size_t>(position)].op;
+      at_teams += is_compute(op) ? 1 : 0;
+    }
+    expect_proof(*found, stuck, text);
+    expect_proof_without_search(bad, credits, stuck, text);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(stuck_schedules, 1000);
+  EXPECT_GT(at_teams, 1000);
   EXPECT_GE(lengths.size(), 5U);
 }
 

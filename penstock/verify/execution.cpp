@@ -16,7 +16,15 @@ Execution::Execution(const Facts& facts, const MessageIndex& index, int64_t cred
       index_(index),
       credits_(credits),
       position_(facts.workers().size(), 0),
-      is_queued_(facts.workers().size(), 0) {
+      is_queued_(facts.workers().size(), 0),
+      in_barrier_(facts.workers().size(), 0) {
+  size_t teams = 0;
+  for (int32_t s = 0; s < facts.num_stages && !facts.places.empty(); ++s) {
+    const bool is_member = facts.places.of(StageId{s}).member > 0;
+    first_team_.push_back(is_member ? first_team_.back() : teams);
+    if (!is_member) teams += static_cast<size_t>(facts.table.replicas(StageId{s}));
+  }
+  at_team_.resize(teams);
   if (!facts.schedule.lowered) {
     computed_.resize(facts.num_cells(), 0);
     return;
@@ -28,7 +36,6 @@ Execution::Execution(const Facts& facts, const MessageIndex& index, int64_t cred
   }
   at_sync_.resize(static_cast<size_t>(facts.num_stages * facts.mini_batches), 0);
   at_norm_.resize(static_cast<size_t>(facts.mini_batches), 0);
-  in_barrier_.resize(facts.workers().size(), 0);
 }
 
 bool Execution::run() {
@@ -62,13 +69,18 @@ bool Execution::attempt(WorkerId worker, const Action& action) {
 
 bool Execution::has_data(const Action& action) const {
   const size_t own = facts_.cell(action.stage, action.micro_batch);
-  const auto stride = static_cast<size_t>(facts_.micro_batches);
+  // Any member of the stage before or behind: they end together.
+  const schedule::TeamPlace place = facts_.places.of(action.stage);
+  const int32_t behind = place.first.value + place.size;
+  const auto computed = [&](int32_t stage, uint8_t what) {
+    return (computed_[facts_.cell(StageId{stage}, action.micro_batch)] & what) != 0;
+  };
   if (action.op == Op::Forward)
-    return action.stage.value == 0 || (computed_[own - stride] & kRanForward) != 0;
+    return place.first.value == 0 || computed(place.first.value - 1, kRanForward);
   if (action.op == Op::BackwardWeight) return (computed_[own] & kInputGradients) != 0;
   if ((computed_[own] & kRanForward) == 0) return false;
-  return action.op == Op::Recompute || action.stage.value + 1 == facts_.num_stages ||
-         (computed_[own + stride] & kInputGradients) != 0;
+  return action.op == Op::Recompute || behind == facts_.num_stages ||
+         computed(behind, kInputGradients);
 }
 
 const Action* Execution::together_with(WorkerId worker) const {
@@ -78,22 +90,71 @@ const Action* Execution::together_with(WorkerId worker) const {
   return is_compute(actions[next].op) ? &actions[next] : nullptr;
 }
 
-bool Execution::attempt_compute(WorkerId worker, const Action& action) {
+bool Execution::has_data_at(WorkerId worker) const {
   if (facts_.schedule.lowered) return true;
-  if (!has_data(action)) return false;
   const Action* other = together_with(worker);
-  if (other != nullptr && !has_data(*other)) return false;
-  const StageId stage = action.stage;
-  const size_t own = facts_.cell(stage, action.micro_batch);
+  return has_data(blocked_at(worker)) && (other == nullptr || has_data(*other));
+}
+
+bool Execution::is_at_barrier(WorkerId worker) const {
+  const Action& action = blocked_at(worker);
+  if (action.op == Op::SyncGradients || action.op == Op::NormGradients) return true;
+  return facts_.is_team_meeting(action) && has_data_at(worker);
+}
+
+int64_t Execution::barrier_key(const Action& barrier) const {
+  if (barrier.op == Op::NormGradients) return -1;
+  if (is_compute(barrier.op)) return facts_.num_stages + static_cast<int64_t>(team_of(barrier));
+  return barrier.stage.value;
+}
+
+bool Execution::attempt_compute(WorkerId worker, const Action& action) {
+  if (!has_data_at(worker)) return false;
+  if (facts_.is_team_meeting(action) && !attempt_team(worker, action)) return false;
+  if (!facts_.schedule.lowered) note_computed(action);
+  return true;
+}
+
+/// The member that arrives last lets the others continue. Members at two computations wait for each
+/// other forever.
+bool Execution::attempt_team(WorkerId worker, const Action& action) {
+  Meeting& meeting = at_team_[team_of(action)];
+  uint8_t& counted = in_barrier_[worker.index()];
+  if (counted != 0) return false;
+  if (meeting.arrived > 0 && (meeting.op != action.op || meeting.micro_batch != action.micro_batch))
+    return false;
+  if (meeting.arrived + 1 < facts_.places.size(action.stage)) {
+    meeting = {meeting.arrived + 1, action.op, action.micro_batch};
+    counted = 1;
+    return false;
+  }
+  meeting.arrived = 0;
+  barrier_members(action, [&](WorkerId other) {
+    if (other == worker) return;
+    in_barrier_[other.index()] = 0;
+    if (!facts_.schedule.lowered) note_computed(blocked_at(other));
+    finish_action_of(other);
+  });
+  return true;
+}
+
+void Execution::note_computed(const Action& action) {
+  const schedule::TeamPlace place = facts_.places.of(action.stage);
+  const size_t own = facts_.cell(action.stage, action.micro_batch);
   if (action.op == Op::Forward) {
     computed_[own] |= kRanForward;
-    if (stage.value + 1 < facts_.num_stages)
-      wake(facts_.owner(StageId{stage.value + 1}, action.micro_batch));
+    wake_team(StageId{place.first.value + place.size}, action.micro_batch);
   } else if (makes_input_gradients(action.op)) {
     computed_[own] |= kInputGradients;
-    if (stage.value > 0) wake(facts_.owner(StageId{stage.value - 1}, action.micro_batch));
+    wake_team(StageId{place.first.value - 1}, action.micro_batch);
   }
-  return true;
+}
+
+void Execution::wake_team(StageId stage, MicroBatchId micro_batch) {
+  if (stage.value < 0 || stage.value >= facts_.num_stages) return;
+  const schedule::TeamPlace place = facts_.places.of(stage);
+  for (int m = 0; m < place.size; ++m)
+    wake(facts_.owner(StageId{place.first.value + m}, micro_batch));
 }
 
 /// Rendezvous: the worker that arrives second completes both ends.
@@ -175,12 +236,13 @@ WorkerId Execution::waits_for(WorkerId worker) const {
   const Action* other = together_with(worker);
   const Action& action =
       other != nullptr && has_data(blocked_at(worker)) ? *other : blocked_at(worker);
+  const schedule::TeamPlace place = facts_.places.of(action.stage);
   if (action.op == Op::Forward)
-    return facts_.owner(StageId{action.stage.value - 1}, action.micro_batch);
+    return facts_.owner(StageId{place.first.value - 1}, action.micro_batch);
   const bool has_forward =
       (computed_[facts_.cell(action.stage, action.micro_batch)] & kRanForward) != 0;
   if (action.op == Op::BackwardWeight || !has_forward) return worker;
-  return facts_.owner(StageId{action.stage.value + 1}, action.micro_batch);
+  return facts_.owner(StageId{place.first.value + place.size}, action.micro_batch);
 }
 
 }  // namespace penstock::verify

@@ -121,6 +121,7 @@ class PlacementWalk {
 Facts::Facts(const schedule::Schedule& s)
     : schedule(s),
       table(s.shape),
+      places(s.shape.teams),
       num_stages(s.shape.num_stages()),
       micro_batches(s.shape.micro_batches),
       mini_batches(s.shape.num_mini_batches()),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/verify/violation_list.h"
 
@@ -19,6 +20,7 @@ struct Facts {
 
   const schedule::Schedule& schedule;
   schedule::WorkerTable table;
+  schedule::TeamPlaces places;
   int64_t num_stages;
   int64_t micro_batches;
   int64_t mini_batches;
@@ -31,6 +33,10 @@ struct Facts {
   WorkerId owner(StageId stage, MicroBatchId b) const {
     const int replicas = table.replicas(stage);
     return table.worker_of_replica(stage, replicas == 1 ? 0 : static_cast<int>(b.value % replicas));
+  }
+  /// The members of a team wait for each other there.
+  bool is_team_meeting(const Action& action) const {
+    return !places.empty() && holds_team_sums(action.op) && places.size(action.stage) > 1;
   }
   /// Index of (stage, micro-batch) in a dense table with num_cells() entries.
   size_t cell(StageId stage, MicroBatchId b) const {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/teams.h"
 #include "penstock/util/numbers/rng.h"
 #include "penstock/verify/testing_schedules.h"
@@ -17,12 +18,6 @@ namespace {
 
 using schedule::Action;
 using ::testing::HasSubstr;
-
-Schedule team_schedule(Strategy kind, const ScheduleShape& shape, const std::vector<int>& teams) {
-  return schedule::lower(
-      schedule::with_teams(schedule::generate(kind, shape), teams),
-      schedule::links_of_members(schedule::chain_links(shape.num_stages()), teams));
-}
 
 Schedule small() {
   return team_schedule(
@@ -51,6 +46,25 @@ bool breaks_team(const Schedule& schedule) {
   return std::find(rules.begin(), rules.end(), "team") != rules.end();
 }
 
+/// Member 0 sends F0 and waits for its gradient before F1; member 1 comes to F1 before it sends F0,
+/// which the gradient needs. Both compute the same in the same order.
+Schedule sends_behind_the_next_forward() {
+  return schedule::parse_schedule(
+      R"(# penstock schedule 1
+# kind: 1f1b-flush
+# replicas: 1 1 1
+# hosts: 0 1 2
+# teams: 2 1
+# micro-batches: 2  accumulate: 2  weights: flush
+# lowered: yes
+0F0@0,0SEND_F0>2,0RECV_B0<2,0F1@0,0SEND_F1>2,0B0@0,0RECV_B1<2,0B1@0,0FREE0@0,0STEP0@0
+1F0@0,1F1@0,1SEND_F0,1SEND_F1,1RECV_B0,1B0@0,1RECV_B1,1B1@0,1FREE0@0,1STEP0@0
+2RECV_F0<0,2RECV_F0,2F0@0,2B0@0,2SEND_B0>0,2SEND_B0,)"
+      R"(2RECV_F1<0,2RECV_F1,2F1@0,2B1@0,2SEND_B1>0,2SEND_B1,2FREE0@0,2STEP0@0
+)",
+      "test");
+}
+
 }  // namespace
 
 TEST(TeamSchedules, OfEveryKindAreSound) {
@@ -66,6 +80,9 @@ TEST(TeamSchedules, OfEveryKindAreSound) {
         if (traits(kind).is_chunked() && teams != std::vector<int>(teams.size(), 2)) continue;
         EXPECT_EQ(first_violation(team_schedule(kind, *shape, teams), 8), "")
             << describe(kind, *shape);
+        EXPECT_EQ(first_violation(schedule::with_teams(schedule::generate(kind, *shape), teams), 8),
+                  "")
+            << describe(kind, *shape) << ", not lowered";
       }
     }
   }
@@ -126,17 +143,70 @@ TEST(TeamSchedules, EveryActionThatOneMemberDropsOrSwapsIsFound) {
   EXPECT_GT(changed, 300);
 }
 
-// Two forwards of a list that no other rule orders: without this rule the schedule would pass.
-TEST(TeamSchedules, ACrossOrderThatNoOtherRuleSeesIsFound) {
+// Two forwards of a list that no rule of one worker orders.
+TEST(TeamSchedules, ACrossOrderOfTwoForwardsIsFound) {
   Schedule schedule =
       team_schedule(Strategy::GPipe, {.replicas = {1}, .micro_batches = 4, .accumulate = 4}, {2});
   std::vector<Action>& list = schedule.workers[1];
   const std::vector<size_t> at = computations(list);
   std::swap(list[at[0]], list[at[1]]);
-  EXPECT_THAT(rules_of(schedule), ::testing::ElementsAre("team"));
+  EXPECT_THAT(rules_of(schedule), ::testing::ElementsAre("team", "deadlock"));
   // The same on both members is no other order.
   std::swap(schedule.workers[0][at[0]], schedule.workers[0][at[1]]);
   EXPECT_TRUE(verify(schedule, {.credits = 8}).empty());
+}
+
+TEST(TeamSchedules, MembersThatComputeAlikeAndWaitForEachOtherAreADeadlock) {
+  const Schedule schedule = sends_behind_the_next_forward();
+  const std::vector<Violation> violations = verify(schedule, {.credits = 8});
+  ASSERT_EQ(violations.size(), 1);
+  EXPECT_EQ(violations[0].rule, "deadlock");
+  EXPECT_THAT(
+      violations[0].message,
+      HasSubstr("worker 0 (member 0 of stage 0) at 0RECV_B0<2 waits for worker 2 to send; worker 2 "
+                "at 2RECV_F0 waits for worker 1 (member 1 of stage 0) to send; worker 1 (member 1 "
+                "of stage 0) at 1F1@0 waits for worker 0 (member 0 of stage 0) to join"));
+  EXPECT_EQ(min_credits(schedule), -1);
+}
+
+// The rules of one worker and of the order of computations see none of these.
+TEST(TeamSchedules, AReceiveBeforeTheForwardOfOneMemberIsADeadlock) {
+  const Schedule good = team_schedule(
+      Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 3, .accumulate = 3}, {2, 1});
+  ASSERT_EQ(first_violation(good, 8), "");
+  int deadlocks = 0;
+  for (const size_t w : {0, 1}) {
+    const std::vector<Action>& list = good.workers[w];
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].op != schedule::Op::RecvBackward) continue;
+      for (size_t to = 0; to < i; ++to) {
+        if (list[to].op != schedule::Op::Forward) continue;
+        Schedule moved = good;
+        std::vector<Action>& changed = moved.workers[w];
+        std::rotate(changed.begin() + static_cast<int64_t>(to),
+                    changed.begin() + static_cast<int64_t>(i),
+                    changed.begin() + static_cast<int64_t>(i) + 1);
+        // The last stage of gpipe sends no gradient before it has all outputs.
+        const std::vector<std::string> rules = rules_of(moved);
+        EXPECT_TRUE(std::find(rules.begin(), rules.end(), "deadlock") != rules.end())
+            << "worker " << w << ", " << i << " to " << to;
+        ++deadlocks;
+      }
+    }
+  }
+  EXPECT_EQ(deadlocks, 2 * 3 * 3);
+}
+
+TEST(TeamSchedules, WorkersWithTeamsOfTwoSizesAreRefused) {
+  Schedule schedule = schedule::generate(
+      Strategy::GPipe, {.replicas = {1, 1, 1}, .micro_batches = 2, .accumulate = 2});
+  schedule.shape.teams = {1, 2};
+  schedule.shape.worker_of_replica = {0, 1, 0};
+  const std::vector<Violation> violations = verify(schedule);
+  ASSERT_FALSE(violations.empty());
+  EXPECT_THAT(violations[0].message,
+              HasSubstr("worker 0 holds stages 0 and 2, whose teams have 1 and 2 members: expected "
+                        "teams of one size on each worker"));
 }
 
 TEST(TeamSchedules, WorkersHoldTheSameMemberOfAllTheirStages) {

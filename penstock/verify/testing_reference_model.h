@@ -30,7 +30,10 @@ struct StuckWorkers {
 class ReferenceTransport {
  public:
   ReferenceTransport(const Schedule& schedule, int64_t credits)
-      : schedule_(schedule), table_(schedule.shape), credits_(credits) {
+      : schedule_(schedule),
+        table_(schedule.shape),
+        team_of_stage_(teams_of(schedule.shape.teams)),
+        credits_(credits) {
     position_.resize(schedule.workers.size());
   }
 
@@ -65,16 +68,38 @@ class ReferenceTransport {
   }
   int peer(const Action& a) const { return table_.worker_of(a.peer, a.micro_batch).value; }
 
-  /// Members of a SYNC or NORM.
+  /// Of each stage a number of its team; empty without teams.
+  static std::vector<int> teams_of(const std::vector<int>& teams) {
+    std::vector<int> result;
+    for (size_t t = 0; t < teams.size(); ++t)
+      result.insert(result.end(), static_cast<size_t>(teams[t]), static_cast<int>(t));
+    return result;
+  }
+  int team(const Action& a) const {
+    return team_of_stage_.empty() ? a.stage.value : team_of_stage_[a.stage.index()];
+  }
+  /// Members of a SYNC, a NORM or a computation.
   std::set<int> members(const Action& a) const {
     std::set<int> result;
+    if (is_compute(a.op)) {
+      Action of_member = a;
+      for (int32_t s = 0; s < schedule_.shape.num_stages(); ++s) {
+        of_member.stage = StageId{s};
+        if (team(of_member) == team(a))
+          result.insert(table_.worker_of(of_member.stage, a.micro_batch).value);
+      }
+      return result;
+    }
     for (int w = 0; w < num_workers(); ++w) {
       if (a.op == Op::NormGradients || table_.replica_on(WorkerId{w}, a.stage) >= 0)
         result.insert(w);
     }
     return result;
   }
-  static bool same_barrier(const Action* a, const Action& b) {
+  bool same_barrier(const Action* a, const Action& b) const {
+    if (is_compute(b.op))
+      return a != nullptr && a->op == b.op && a->micro_batch == b.micro_batch &&
+             team(*a) == team(b);
     return a != nullptr && a->op == b.op && a->mini_batch == b.mini_batch &&
            (b.op == Op::NormGradients || a->stage == b.stage);
   }
@@ -84,6 +109,7 @@ class ReferenceTransport {
     if (is_message(a.op))
       return credits_ == 0 ? meet(w, a) : is_send(a.op) ? send(w, a) : receive(w, a);
     if (a.op == Op::SyncGradients || a.op == Op::NormGradients) return barrier(a) || passed(w, a);
+    if (is_compute(a.op) && a.op != Op::BackwardWeight) return barrier(a);
     ++position_[static_cast<size_t>(w)];
     return true;
   }
@@ -118,6 +144,7 @@ class ReferenceTransport {
       if (!same_barrier(at(w), copy)) return false;
     }
     for (const int w : all) ++position_[static_cast<size_t>(w)];
+    if (is_compute(copy.op)) return true;
     passed_.insert({copy.op == Op::NormGradients ? -1 : copy.stage.value, copy.mini_batch.value});
     return true;
   }
@@ -139,6 +166,7 @@ class ReferenceTransport {
 
   const Schedule& schedule_;
   schedule::WorkerTable table_;
+  std::vector<int> team_of_stage_;
   int64_t credits_;
   std::vector<size_t> position_;
   std::map<std::tuple<int, int, bool>, std::vector<Message>> channels_;

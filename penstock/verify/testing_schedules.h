@@ -8,6 +8,7 @@
 
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/schedule/teams.h"
 #include "penstock/util/error.h"
 #include "penstock/verify/verify.h"
 
@@ -78,6 +79,14 @@ inline std::optional<ScheduleShape> shape_for(Strategy kind, const ScheduleShape
 inline Schedule full_schedule(Strategy kind, const ScheduleShape& shape) {
   return schedule::lower(schedule::generate(kind, shape),
                          schedule::chain_links(shape.num_stages()));
+}
+
+/// `shape`: of whole stages in a chain.
+inline Schedule team_schedule(Strategy kind, const ScheduleShape& shape,
+                              const std::vector<int>& teams) {
+  return schedule::lower(
+      schedule::with_teams(schedule::generate(kind, shape), teams),
+      schedule::links_of_members(schedule::chain_links(shape.num_stages()), teams));
 }
 
 /// The first violation as text, empty when there is none.

@@ -29,18 +29,17 @@ WaitGraph::WaitGraph(const Execution& execution, int32_t num_workers)
   find_ways();
 }
 
-/// Two workers at different barriers of one stage (or at different norms) wait for each other.
-/// Otherwise a stage has one barrier at most, which keeps the graph linear.
+/// Two workers at different barriers with the same members (syncs of one stage, norms, computations
+/// of one team) wait for each other. Otherwise the members have one such barrier at most, which
+/// keeps the graph linear.
 void WaitGraph::find_barriers() {
-  std::unordered_map<int32_t, int32_t> barrier_of_stage;
+  std::unordered_map<int64_t, int32_t> barrier_of_key;
   for (size_t w = 0; w < next_.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
-    if (!execution_.is_blocked(worker)) continue;
-    const Action& action = execution_.blocked_at(worker);
-    if (action.op != Op::SyncGradients && action.op != Op::NormGradients) continue;
-    const int32_t key = action.op == Op::NormGradients ? kNone : action.stage.value;
+    if (!execution_.is_blocked(worker) || !execution_.is_at_barrier(worker)) continue;
+    const int64_t key = execution_.barrier_key(execution_.blocked_at(worker));
     const auto number = static_cast<int32_t>(barriers_.size());
-    const auto [place, is_new] = barrier_of_stage.try_emplace(key, number);
+    const auto [place, is_new] = barrier_of_key.try_emplace(key, number);
     if (is_new) barriers_.push_back({.first = worker});
     const WorkerId first = barriers_[static_cast<size_t>(place->second)].first;
     if (execution_.is_at(worker, execution_.blocked_at(first))) {
@@ -54,9 +53,7 @@ void WaitGraph::find_barriers() {
 void WaitGraph::find_single_waits() {
   for (size_t w = 0; w < next_.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
-    if (!execution_.is_blocked(worker)) continue;
-    const Op op = execution_.blocked_at(worker).op;
-    if (op != Op::SyncGradients && op != Op::NormGradients)
+    if (execution_.is_blocked(worker) && !execution_.is_at_barrier(worker))
       next_[w] = execution_.waits_for(worker).value;
   }
 }

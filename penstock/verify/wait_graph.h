@@ -1,10 +1,10 @@
 // Which worker blocks which, after an execution that could not finish.
 //
 // Most blocked workers wait for one other, so they form trees and simple cycles that are followed
-// in linear time. A worker at a SYNC or NORM waits for all workers that have not arrived. All
-// workers at one barrier wait for the same ones, so the barrier becomes a node of its own: the
-// graph stays linear in the workers, and shortest cycles through barriers are paths between these
-// few nodes.
+// in linear time. A worker at a SYNC, at a NORM or in a computation of its team waits for all of
+// its members that have not arrived. All workers at one barrier wait for the same ones, so the
+// barrier becomes a node of its own: the graph stays linear in the workers, and shortest cycles
+// through barriers are paths between these few nodes.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class WaitGraph {
   std::vector<Edge> abandoned(size_t most) const;
 
  private:
-  /// A SYNC or NORM at which a worker waits.
+  /// A SYNC, a NORM or a computation of a team at which a worker waits.
   struct Barrier {
     WorkerId first;      ///< the lowest worker that waits there
     WorkerId ended{-1};  ///< a worker that it waits for and whose list has ended

@@ -2,7 +2,9 @@
 //
 // Smallest schedule that breaks it: two stages, one micro-batch, `0RECV_B0,0F0,0SEND_F0,0B0` on
 // worker 0: it waits for gradients of outputs that it has not sent. With 0 credits, two workers
-// that send to each other before they receive break it too.
+// that send to each other before they receive break it too. So do two members of a team that
+// compute the same in the same order, `0F0,0SEND_F0,0RECV_B0,0F1` and `1F0,1F1,1SEND_F0`, where the
+// next stage needs the outputs of both before it sends gradients.
 #include <algorithm>
 #include <string>
 
@@ -13,10 +15,18 @@
 namespace penstock::verify {
 namespace {
 
+/// "worker 3", of a member of a team also which one; it is the same one of all its stages.
+std::string worker_text(const Facts& facts, WorkerId worker) {
+  const schedule::TeamPlace place = facts.places.of(facts.table.first_stage_of(worker));
+  if (place.size == 1) return fmt::format("worker {}", worker.value);
+  return fmt::format("worker {} (member {} of stage {})", worker.value, place.member,
+                     place.whole.value);
+}
+
 std::string wait_text(const Facts& facts, const Counterexample::Wait& wait) {
   const Action& action = facts.workers()[wait.worker.index()][static_cast<size_t>(wait.position)];
-  return fmt::format("worker {} at {} waits for worker {} {}", wait.worker.value, to_text(action),
-                     wait.waits_for.value, wait.reason);
+  return fmt::format("{} at {} waits for {} {}", worker_text(facts, wait.worker), to_text(action),
+                     worker_text(facts, wait.waits_for), wait.reason);
 }
 
 /// The first 20 waits of the cycle, and how many there are.

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "penstock/schedule/teams.h"
 #include "penstock/verify/rules/rules.h"
 
 namespace penstock::verify {
@@ -23,23 +23,16 @@ size_t next_compute(const std::vector<Action>& list, size_t from) {
 
 class TeamRule {
  public:
-  TeamRule(const Facts& facts, Report& report) : facts_(facts), report_(report) {
-    int32_t first = 0;
-    for (const int size : facts.schedule.shape.teams) {
-      const auto whole = StageId{next_whole_++};
-      for (int m = 0; m < size; ++m)
-        places_.push_back({.whole = whole, .first = StageId{first}, .member = m, .size = size});
-      first += size;
-    }
-  }
+  TeamRule(const Facts& facts, Report& report)
+      : facts_(facts), report_(report), compared_(facts.workers().size(), 0) {}
 
   /// Compares the member's worker with that of member 0 of the same replica.
   void check(StageId stage, int replica) {
-    const schedule::TeamPlace& place = places_[stage.index()];
+    const schedule::TeamPlace place = facts_.places.of(stage);
     const WorkerId first = facts_.table.worker_of_replica(place.first, replica);
     const WorkerId worker = facts_.table.worker_of_replica(stage, replica);
-    // A worker with several stages is compared once, for the first of them.
-    if (facts_.table.first_stage_of(worker) != stage) return;
+    // A worker with several stages is compared once: with all of them.
+    if (std::exchange(compared_[worker.index()], 1) != 0) return;
     if (!holds_the_same(first, worker, place.member)) return;
     const std::vector<Action>& expected = facts_.workers()[first.index()];
     const std::vector<Action>& found = facts_.workers()[worker.index()];
@@ -63,7 +56,7 @@ class TeamRule {
     const auto found = facts_.table.held_by(worker);
     bool same = expected.size() == found.size();
     for (size_t i = 0; same && i < found.size(); ++i) {
-      const schedule::TeamPlace& place = places_[found[i].stage.index()];
+      const schedule::TeamPlace place = facts_.places.of(found[i].stage);
       same = place.first == expected[i].stage && place.member == member &&
              found[i].replica == expected[i].replica;
     }
@@ -78,11 +71,11 @@ class TeamRule {
   bool is_same(const Action& a, const Action& b) const {
     return a.op == b.op && a.micro_batch == b.micro_batch && a.with_next == b.with_next &&
            a.version == b.version && a.ahead == b.ahead &&
-           places_[a.stage.index()].whole == places_[b.stage.index()].whole;
+           facts_.places.of(a.stage).whole == facts_.places.of(b.stage).whole;
   }
 
   std::string name_of(const Action& action, WorkerId worker) const {
-    const schedule::TeamPlace& place = places_[action.stage.index()];
+    const schedule::TeamPlace place = facts_.places.of(action.stage);
     return fmt::format("member {} of stage {}, on worker {},", place.member, place.whole.value,
                        worker.value);
   }
@@ -104,8 +97,7 @@ class TeamRule {
 
   const Facts& facts_;
   Report& report_;
-  std::vector<schedule::TeamPlace> places_;  // by stage
-  int32_t next_whole_ = 0;
+  std::vector<uint8_t> compared_;  // by worker
 };
 
 }  // namespace
