@@ -6,7 +6,7 @@
 #include <map>
 
 #include "penstock/schedule/stages_in.h"
-#include "penstock/schedule/teams.h"
+#include "penstock/schedule/team_places.h"
 
 namespace penstock::schedule {
 namespace {
@@ -21,7 +21,7 @@ std::string names_of(const std::vector<int32_t>& stages) {
 }  // namespace
 
 std::vector<std::string> lane_names(const Timeline& timeline, const std::vector<int>& teams) {
-  const ScheduleShape shape{.replicas = {}, .teams = teams};
+  const TeamPlaces places(teams);
   std::map<int32_t, int> replicas;  // by stage of the schedule: seen so far
   std::vector<std::string> names;
   for (const auto& events : timeline.workers) {
@@ -34,8 +34,8 @@ std::vector<std::string> lane_names(const Timeline& timeline, const std::vector<
       continue;
     }
     const int replica = replicas[stages.front()]++;
-    const int member = place_in_team(shape, StageId{stages.front()}).member;
-    for (int32_t& stage : stages) stage = place_in_team(shape, StageId{stage}).whole.value;
+    const int member = places.of(StageId{stages.front()}).member;
+    for (int32_t& stage : stages) stage = places.of(StageId{stage}).whole.value;
     name = fmt::format("{}, replica {}, member {}", names_of(stages), replica, member);
   }
   return names;

@@ -12,6 +12,9 @@
 namespace penstock::schedule {
 namespace {
 
+/// Teams of more members than a schedule may have are refused later, by with_teams().
+int clamped_place(int64_t place) { return static_cast<int>(std::min<int64_t>(place, INT32_MAX)); }
+
 /// Where workers hold several stages: by worker, that of the cluster (of a team: of its first
 /// member).
 std::vector<int> places_of_shared(const plan::Plan& plan, int num_workers) {
@@ -24,9 +27,9 @@ std::vector<int> places_of_shared(const plan::Plan& plan, int num_workers) {
     }
   }
   std::vector<int> places;
-  int place = 0;
+  int64_t place = 0;
   for (const int size : sizes) {
-    places.push_back(place);
+    places.push_back(clamped_place(place));
     place += size;
   }
   return places;
@@ -37,10 +40,11 @@ std::vector<int> places_of_shared(const plan::Plan& plan, int num_workers) {
 std::vector<int> places_of(const plan::Plan& plan, int num_workers) {
   if (!plan.worker_of_replica.empty()) return places_of_shared(plan, num_workers);
   std::vector<int> places;
-  int next = 0;
+  int64_t next = 0;
   for (const plan::Stage& stage : plan.stages) {
     if (stage.first_worker >= 0) next = stage.first_worker;
-    for (int r = 0; r < stage.replicas; ++r, next += stage.tensor) places.push_back(next);
+    for (int r = 0; r < stage.replicas; ++r, next += stage.tensor)
+      places.push_back(clamped_place(next));
   }
   return places;
 }

@@ -5,6 +5,8 @@
 #include "penstock/schedule/formats/pytorch_csv.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 
@@ -104,6 +106,28 @@ TEST(Teams, TextNamesThemAndRefusesWrongOnes) {
     EXPECT_THROW((void)parse_schedule(damaged, "s.txt"), ParseError) << wrong;
   }
   EXPECT_THROW((void)to_pytorch_csv(parse_schedule(text, "s.txt")), ConfigError);
+}
+
+TEST(Teams, PlacesBeyondAllNumbersDoNotWrapAround) {
+  plan::Plan plan;
+  plan.strategy = Strategy::ZbAuto;
+  plan.micro_batches = 4;
+  plan.cluster.levels = {{.name = "server", .count = 4, .bandwidth_bytes_per_s = 1}};
+  for (int s = 0; s < 3; ++s) plan.stages.push_back({.replicas = 1, .tensor = INT32_MAX});
+  EXPECT_EQ(shape_of(plan, 1).link_units, (std::vector<std::vector<int32_t>>{{0, 1, 1}}));
+  EXPECT_THROW((void)member_shape_of(plan, 1), ConfigError);
+}
+
+TEST(Teams, PlacesAsATableAreThoseOfEachStage) {
+  const ScheduleShape shape = with_teams({.replicas = {2, 1, 3}}, {3, 1, 2});
+  const TeamPlaces places(shape.teams);
+  for (int32_t s = 0; s < shape.num_stages(); ++s) {
+    EXPECT_EQ(places.of(StageId{s}), place_in_team(shape, StageId{s})) << s;
+    EXPECT_EQ(places.size(StageId{s}), places.of(StageId{s}).size);
+  }
+  EXPECT_FALSE(places.empty());
+  EXPECT_TRUE(TeamPlaces().empty());
+  EXPECT_EQ(TeamPlaces().of(StageId{7}), (TeamPlace{.whole = StageId{7}, .first = StageId{7}}));
 }
 
 TEST(Teams, TooManyMembersAreRefusedBeforeAnythingGrows) {

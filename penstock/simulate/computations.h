@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "penstock/schedule/teams.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/simulate/event_queue.h"
 #include "penstock/simulate/replica_sums.h"
@@ -28,6 +28,7 @@ class Computations {
                Workers<Source>& workers, EventQueue& events)
       : source_(source),
         costs_(costs),
+        places_(source.shape().teams),
         variation_(options, source.table().num_workers()),
         lanes_(costs, source.table(), options.keep_timeline),
         sums_(costs, source.shape(), source.table(), lanes_),
@@ -138,7 +139,7 @@ class Computations {
     const schedule::Action& action = worker.action;
     const int64_t planned = planned_ns(worker);
     if (!worker.together || !variation_.active()) return variation_.compute_ns(id, action, planned);
-    const schedule::TeamPlace place = place_in_team(source_.shape(), action.stage);
+    const schedule::TeamPlace place = places_.of(action.stage);
     const int replica = source_.table().replica_on(WorkerId{id}, action.stage);
     int64_t slowest_ns = 0;
     for (int m = 0; m < place.size; ++m) {
@@ -180,6 +181,7 @@ class Computations {
 
   const Source& source_;
   const Costs& costs_;
+  schedule::TeamPlaces places_;
   const Variation variation_;
   SumLanes lanes_;
   ReplicaSums sums_;

@@ -139,15 +139,14 @@ bool Execution::attempt_team(WorkerId worker, const Action& action) {
 }
 
 void Execution::note_computed(const Action& action) {
-  const schedule::TeamPlace place = facts_.places.of(action.stage);
   const size_t own = facts_.cell(action.stage, action.micro_batch);
-  if (action.op == Op::Forward) {
-    computed_[own] |= kRanForward;
-    wake_team(StageId{place.first.value + place.size}, action.micro_batch);
-  } else if (makes_input_gradients(action.op)) {
-    computed_[own] |= kInputGradients;
-    wake_team(StageId{place.first.value - 1}, action.micro_batch);
-  }
+  const bool is_forward = action.op == Op::Forward;
+  if (!is_forward && !makes_input_gradients(action.op)) return;
+  computed_[own] |= is_forward ? kRanForward : kInputGradients;
+  // Members end together: one of them wakes the others' neighbours, too.
+  const schedule::TeamPlace place = facts_.places.of(action.stage);
+  if (place.member > 0) return;
+  wake_team(StageId{place.first.value + (is_forward ? place.size : -1)}, action.micro_batch);
 }
 
 void Execution::wake_team(StageId stage, MicroBatchId micro_batch) {
