@@ -318,6 +318,13 @@ std::string reached_note(const Reached& reached) {
 
 }  // namespace
 
+size_t smallest_of_fastest(const std::vector<double>& samples_per_s) {
+  const double fastest = *std::max_element(samples_per_s.begin(), samples_per_s.end());
+  size_t taken = samples_per_s.size() - 1;
+  while (taken > 0 && fastest > kFaster * samples_per_s[taken]) --taken;
+  return taken;
+}
+
 TeamSplit split_of(const Plan& plan) {
   return {.strategy = plan.strategy,
           .policy = plan.weights,
@@ -353,19 +360,25 @@ PlanResult plan_with_teams(const profile::Profile& profile, const cluster::Clust
   }
   const TimeLimit time(options.time_limit);
   UniformTeams uniform(profile, cluster, options, search);
-  PlanResult best;
+  std::vector<PlanResult> results;
+  std::vector<double> rates;
   Reached reached;
-  std::vector<Plan> starts;
   // Large teams make small worlds: what their searches leave of the time is for the others.
   std::reverse(sizes.begin(), sizes.end());
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (i > 0 && time.is_over() && best.plan) break;
+    if (time.is_over() && std::any_of(rates.begin(), rates.end(), [](double r) { return r > 0; }))
+      break;
     const auto left = static_cast<double>(sizes.size() - i);
     PlanResult result = uniform.best(sizes[i], time.share(1 / left));
-    reached.insert(reached.begin(), {sizes[i], result.plan ? rate(*result.plan) : 0});
-    if (result.plan) starts.push_back(*result.plan);
-    if (!best.plan || (result.plan && !beats(*best.plan, *result.plan))) best = std::move(result);
+    rates.push_back(result.plan ? rate(*result.plan) : 0);
+    reached.insert(reached.begin(), {sizes[i], rates.back()});
+    results.push_back(std::move(result));
   }
+  std::vector<Plan> starts;
+  for (const PlanResult& result : results) {
+    if (result.plan) starts.push_back(*result.plan);
+  }
+  PlanResult best = std::move(results[smallest_of_fastest(rates)]);
   if (!best.plan) return best;
   if (!options.tensor && sizes.size() > 1)
     take_mixed(profile, cluster, options, std::move(starts), time, *best.plan);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "penstock/planner/plan_options.h"
 #include "penstock/planner/plan_result.h"
@@ -23,6 +24,10 @@ using WholeSearch =
 /// the profile says of no layer what teams can share out.
 PlanResult plan_with_teams(const profile::Profile& profile, const cluster::Cluster& cluster,
                            const PlanOptions& options, const WholeSearch& search);
+
+/// Of samples/s from the largest teams to the smallest, 0 for no plan: which is taken. The smallest
+/// teams that are as fast as the fastest, but for kFaster (families.h); the last where all are 0.
+size_t smallest_of_fastest(const std::vector<double>& samples_per_s);
 
 /// The split of a plan, to be priced anew.
 TeamSplit split_of(const plan::Plan& plan);

@@ -163,8 +163,6 @@ std::vector<double> link_traffic(const Context& context, const Plan& plan) {
   return bytes;
 }
 
-}  // namespace
-
 void refuse_unequal_teams(const TeamSplit& asked) {
   const int first = asked.stages.empty() ? 1 : asked.stages.front().tensor;
   const bool alike = std::all_of(asked.stages.begin(), asked.stages.end(),
@@ -189,6 +187,8 @@ std::vector<int> sizes_of_teams(const std::vector<Stage>& stages) {
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
+
+}  // namespace
 
 struct TeamPricer::World {
   World(TeamWorld input, const PlanOptions& options)
