@@ -163,6 +163,40 @@ TEST(TeamRules, LossesOfBfloat16AreSumsInFloat32) {
   for (const at::Tensor& own : losses) EXPECT_TRUE(at::equal(own, whole)) << own << whole;
 }
 
+/// What the error of a step says; empty: it has none.
+std::string error_of(const TeamStep& step, const std::vector<c10::IValue>& arguments) {
+  try {
+    run_team_step(step, arguments, nullptr);
+    return {};
+  } catch (const c10::IndexError& error) {
+    return error.what_without_backtrace();
+  }
+}
+
+/// PyTorch's own operators throw IndexError as well.
+TEST(TeamRules, PlacesOutOfRangeAreErrors) {
+  const at::Tensor numbers = at::ones({2, 3});
+  const auto places = [](int64_t first, int64_t second) { return at::tensor({first, second}); };
+  const TeamStep loss{
+      .kind = TeamStep::Kind::CrossEntropy, .dimension = 1, .whole = 6, .runs = {{3, 3}}};
+  const auto error_of_targets = [&](int64_t first, int64_t second) {
+    return error_of(loss, {numbers, places(first, second), int64_t{1}, int64_t{-100}, 0.0});
+  };
+  EXPECT_EQ(error_of_targets(0, -100), "");
+  EXPECT_EQ(error_of_targets(5, -1), "target -1 is out of range: expected 0 to 5");
+  EXPECT_EQ(error_of_targets(6, 0), "target 6 is out of range: expected 0 to 5");
+  EXPECT_THROW(at::cross_entropy_loss(at::ones({2, 6}), places(6, 0)), c10::IndexError);
+
+  const TeamStep table{.kind = TeamStep::Kind::Embedding, .whole = 4, .runs = {{2, 2}}};
+  const auto error_of_tokens = [&](int64_t first, int64_t second) {
+    return error_of(table, {numbers, places(first, second), int64_t{-1}});
+  };
+  EXPECT_EQ(error_of_tokens(0, 3), "");
+  EXPECT_EQ(error_of_tokens(0, 4), "token 4 is out of range: expected 0 to 3");
+  EXPECT_EQ(error_of_tokens(-1, 3), "token -1 is out of range: expected 0 to 3");
+  EXPECT_THROW(at::embedding(at::ones({4, 3}), places(0, 4)), c10::IndexError);
+}
+
 TEST(TeamRules, Attention) {
   const auto heads = [](const char* name, int64_t count) {
     return Operand{name, {2, count, 3, 4}};

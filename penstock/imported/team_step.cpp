@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "penstock/model/team_functions.h"
@@ -10,6 +11,16 @@
 
 namespace penstock::imported {
 namespace {
+
+/// As the whole operators on the CPU do: c10::IndexError with the value and what was expected.
+/// On other devices, which must not wait, the device stops. `fits`: of each value.
+void require_all(const at::Tensor& fits, const at::Tensor& values, const char* what, int64_t end) {
+  const at::Tensor all = fits.all();
+  if (values.is_cuda()) return at::_assert_async(all);
+  if (all.item<bool>()) return;
+  const auto value = values.masked_select(fits.logical_not())[0].item<int64_t>();
+  TORCH_CHECK_INDEX(false, what, " ", value, " is out of range: expected 0 to ", end - 1);
+}
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -31,6 +42,11 @@ class LossOfParts : public torch::autograd::Function<LossOfParts> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& targets, const LossArguments& own) {
     const int64_t dim = logits.dim() > 1 ? 1 : 0;
+    const at::Tensor is_counted = targets.ne(own.ignored);
+    // Before members exchange: all of them see the same targets.
+    require_all(
+        is_counted.logical_not().logical_or_(targets.ge(0).logical_and_(targets.lt(own.classes))),
+        targets, "target", own.classes);
     at::Tensor largest = logits.amax(dim);
     if (own.team != nullptr) largest = own.team->largest(largest);
     const at::Tensor shifted = logits - largest.unsqueeze(dim);
@@ -44,7 +60,7 @@ class LossOfParts : public torch::autograd::Function<LossOfParts> {
     if (own.smoothing > 0) numbers.push_back(shifted.sum(dim));
     at::Tensor sums = at::stack(numbers);
     if (own.team != nullptr) sums = own.team->sum(sums);
-    const at::Tensor counts = targets.ne(own.ignored).to(logits.scalar_type());
+    const at::Tensor counts = is_counted.to(logits.scalar_type());
     const at::Tensor logarithm = sums[1].log();
     at::Tensor losses = logarithm - sums[0];
     if (own.smoothing > 0) {
@@ -106,7 +122,9 @@ at::Tensor own_rows(const TeamStep& step, const std::vector<c10::IValue>& argume
   const at::Tensor table = arguments[0].toTensor();
   const int64_t first = step.runs.front().begin;
   const int64_t rows = table.size(0);
-  const at::Tensor places = arguments[1].toTensor().to(at::kLong) - first;
+  const at::Tensor tokens = arguments[1].toTensor().to(at::kLong);
+  require_all(tokens.ge(0).logical_and_(tokens.lt(step.whole)), tokens, "token", step.whole);
+  const at::Tensor places = tokens - first;
   const at::Tensor is_own = places.ge(0).logical_and_(places.lt(rows));
   const int64_t padding = arguments[2].toInt() - first;
   const at::Tensor found = at::embedding(table, places.clamp(0, rows - 1),
