@@ -10,9 +10,9 @@
 #include <set>
 #include <utility>
 
+#include "penstock/imported/check_team_arguments.h"
 #include "penstock/imported/check_team_operators.h"
 #include "penstock/imported/known_operators.h"
-#include "penstock/imported/operator_arguments.h"
 #include "penstock/imported/step_places.h"
 #include "penstock/util/error.h"
 
@@ -181,6 +181,7 @@ class TeamCheck final : public StepTypes {
     const std::vector<std::string> outputs = edit.outputs();
     if (reads.size() != 1 || outputs.size() != 1 || !origins_or_made(reads.front()))
       return add(step, "reads no value of the layer");
+    if (!step.gradient) add(step, "hands no gradient on");
     const Type& from = type(reads.front());
     const Type& to = type(outputs.front());
     const bool sums = step.team->kind == TeamStep::Kind::SumBackward;
@@ -216,8 +217,10 @@ class TeamCheck final : public StepTypes {
     }
     if (is_partial) origins_[made.front()] = wanted.front();
     for (const std::string& name : wanted) made_.insert(name);
+    if (step.gradient != whole.gradient)
+      add(step, "hands gradients on where the whole layer's step does not, or the reverse");
     check_reads(expected, edit, is_partial);
-    check_types(expected, edit);
+    check_types(expected, edit, is_partial);
     return is_partial ? check_sum(expected, made.front(), next) : next;
   }
 
@@ -253,42 +256,46 @@ class TeamCheck final : public StepTypes {
   size_t check_sum(const StepEdit& expected, const std::string& partial, size_t next) {
     const std::vector<Step>& own = p_.made.program.steps;
     const std::string output = expected.outputs().front();
-    const auto take = [&](auto&& is_wanted) -> const Step* {
-      if (next >= own.size() || !is_wanted(StepEdit(own[next], p_.made.program))) return nullptr;
-      return &own[next++];
+    const auto take = [&](auto&& is_wanted) -> std::optional<StepEdit> {
+      if (next >= own.size() || own[next].gradient != expected.step().gradient) return std::nullopt;
+      StepEdit step(own[next], p_.made.program);
+      if (!is_wanted(step)) return std::nullopt;
+      ++next;
+      return step;
     };
     const auto fail = [&](const char* what) {
       add(expected.step(), what);
       return next;
     };
-    const Step* const sum = take([&](const StepEdit& s) {
+    const auto sum = take([&](const StepEdit& s) {
       return s.step().team && s.step().team->kind == TeamStep::Kind::SumForward &&
              s.reads() == std::vector{partial};
     });
-    if (sum == nullptr) return fail("makes partial numbers that are not summed");
-    std::string made = StepEdit(*sum, p_.made.program).outputs().front();
+    if (!sum) return fail("makes partial numbers that are not summed");
+    std::string made = sum->outputs().front();
     std::string bias = bias_of(expected);
     if (!bias.empty()) {
-      if (const Step* const shaped = take([&](const StepEdit& s) {
-            return s.name() == "reshape" && s.reads() == std::vector{bias};
-          }))
-        bias = StepEdit(*shaped, p_.made.program).outputs().front();
-      const Step* const added = take([&](const StepEdit& s) {
-        return s.name() == "add" && s.reads() == std::vector{made, bias};
+      const auto shaped = take([&](const StepEdit& s) {
+        return s.name() == "reshape" && s.reads() == std::vector{bias};
       });
-      if (added == nullptr) return fail("has a bias that is not added to the sum");
-      made = StepEdit(*added, p_.made.program).outputs().front();
+      if (shaped) bias = shaped->outputs().front();
+      const auto added = take([&](const StepEdit& s) {
+        return s.reads() == std::vector{made, bias} &&
+               adds_bias(expected, shaped ? &*shaped : nullptr, s, sizes(output).rank());
+      });
+      if (!added) return fail("has a bias that is not added to the sum as it should be");
+      made = added->outputs().front();
     } else if (made != output) {
-      const Step* const copied = take(
-          [&](const StepEdit& s) { return s.name() == "clone" && s.reads() == std::vector{made}; });
-      if (copied != nullptr) made = StepEdit(*copied, p_.made.program).outputs().front();
+      const auto copied =
+          take([&](const StepEdit& s) { return is_copy(s) && s.reads() == std::vector{made}; });
+      if (copied) made = copied->outputs().front();
     }
     if (made != output || type(output).kind != Kind::Equal)
       return fail("has a sum that nobody reads");
     return next;
   }
 
-  void check_types(const StepEdit& expected, const StepEdit& edit) {
+  void check_types(const StepEdit& expected, const StepEdit& edit, bool is_partial) {
     const std::vector<std::string> reads = edit.reads();
     const std::vector<std::string> made = edit.outputs();
     const auto is_equal = [&](const std::string& name) { return type(name).kind == Kind::Equal; };
@@ -300,10 +307,12 @@ class TeamCheck final : public StepTypes {
           add(edit.step(), "does something else with whole values");
       } else if (edit.step().team && edit.step().team->kind != TeamStep::Kind::WholeMask) {
         check_own(expected, edit);
+      } else if (!has_same_operator(expected, edit, is_partial)) {
+        add(edit.step(), "is another operator than the whole layer's");
       } else if (moves_numbers(expected.name())) {
         check_places(expected, edit);
       } else {
-        check_formula(expected, edit);
+        check_formula(expected, edit, is_partial);
       }
     } catch (const c10::Error& error) {
       add(edit.step(), error.what_without_backtrace());
@@ -338,6 +347,7 @@ class TeamCheck final : public StepTypes {
     if (is_table && expected.name() == "embedding") {
       is_right = inputs.size() == 3 && part.dimension == 0 && number(2) != nullptr &&
                  *number(2) == expected.number("padding_idx").value_or(-1) &&
+                 expected.flag("scale_grad_by_freq") == false &&
                  type(edit.outputs().front()).kind == Kind::Partial;
     } else if (step.kind == TeamStep::Kind::CrossEntropy &&
                expected.name() == "cross_entropy_loss") {
@@ -353,12 +363,15 @@ class TeamCheck final : public StepTypes {
 
   bool is_equal(const std::string& name) const { return type(name).kind == Kind::Equal; }
 
-  void check_formula(const StepEdit& expected, const StepEdit& edit) {
+  void check_formula(const StepEdit& expected, const StepEdit& edit, bool is_partial) {
     const auto formula = formulas().find(edit.name());
     if (formula == formulas().end()) return add(edit.step(), "has no rule for parts");
     if (!formula->second(edit, *this)) return add(edit.step(), describe(edit));
     check_mask(expected, edit);
-    check_constants(expected, edit);
+    if (!has_same_arguments(expected, edit, is_partial,
+                            [&](const std::string& name) { return origin_of(name); }))
+      add(edit.step(), "has other arguments than the whole layer");
+    check_groups(expected, edit, is_partial);
   }
 
   std::string describe(const StepEdit& edit) const {
@@ -387,31 +400,19 @@ class TeamCheck final : public StepTypes {
       add(edit.step(), "draws other random numbers than the whole layer");
   }
 
-  /// Constants are those of the whole layer, but for numbers of groups.
-  void check_constants(const StepEdit& expected, const StepEdit& edit) {
-    const auto is_constant = [](const exported::NamedArgument& argument) {
-      return tensor_names(argument.value).empty() &&
-             !std::holds_alternative<exported::NoneArgument>(argument.value) &&
-             argument.name != "groups" && argument.name != "num_groups" &&
-             argument.name != "beta" && argument.name != "alpha";
-    };
-    std::map<std::string, exported::Argument> own;
-    for (const auto& argument : edit.step().node.inputs) {
-      if (is_constant(argument)) own[argument.name] = argument.value;
-    }
-    std::map<std::string, exported::Argument> whole;
-    for (const auto& argument : expected.step().node.inputs) {
-      if (is_constant(argument)) whole[argument.name] = argument.value;
-    }
-    if (own != whole) add(edit.step(), "has other constants than the whole layer");
+  /// A member has as many groups of channels as its part has. Where the channels are summed over
+  /// the members there is one.
+  void check_groups(const StepEdit& expected, const StepEdit& edit, bool is_partial) {
     for (const char* name : {"groups", "num_groups"}) {
-      const auto groups = edit.number(name);
+      const auto whole = expected.number(name);
+      const auto own = edit.number(name);
+      if (!whole && !own) continue;
       const std::string input = edit.reads().front();
       const Type& part = type(input);
-      if (!groups || !part.is_part() || expected.number(name).value_or(1) == 1) continue;
-      const int64_t channels = sizes(input).numbers.at(1);
-      if (part.dimension != 1 ||
-          *groups * channels != expected.number(name).value_or(1) * p_.member.length(part))
+      const bool is_divided = part.is_part() && part.dimension == 1 && !is_partial;
+      const int64_t channels = is_divided ? sizes(input).numbers.at(1) : 1;
+      const int64_t length = is_divided ? p_.member.length(part) : 1;
+      if (!whole || !own || *own * channels != *whole * length)
         add(edit.step(), "has another number of groups than its part");
     }
   }
@@ -430,6 +431,62 @@ class TeamCheck final : public StepTypes {
     return part.is_part() ? p_.member.part(part, {}, 0).of(whole) : whole;
   }
 
+  PartPlaces places_of_part(const Type& part, int64_t length) const {
+    const Type row = Type::part(0, part.region, part.blocks);
+    return {part.dimension, part_of(at::arange(length, at::kLong), row)};
+  }
+
+  /// Whether views of a value, too large to be made, are those of its part. Nothing: some are no
+  /// views.
+  std::optional<bool> check_views(const StepEdit& expected, const StepEdit& edit) const {
+    const Symbols symbols = small_symbols();
+    const std::string name = edit.reads().front();
+    const std::vector<int64_t> sizes = sizes_of(expected.reads().front(), p_.program, symbols);
+    const Type& read = type(name);
+    PartViews views;
+    views.read = places_of_part(read, sizes.at(read.dimension));
+    std::vector<int64_t> own_sizes = sizes;
+    own_sizes.at(read.dimension) = views.read.places.numel();
+    const auto meta = at::TensorOptions(at::kByte).device(at::kMeta);
+    views.whole = at::empty(sizes, meta);
+    views.own = at::empty(own_sizes, meta);
+    std::map<std::string, at::Tensor> whole = {{expected.reads().front(), views.whole}};
+    std::map<std::string, at::Tensor> own = {{name, views.own}};
+    run_step(expected, p_.program, symbols, whole);
+    run_step(edit, p_.made.program, symbols, own);
+    for (const std::string& output : edit.outputs()) {
+      if (output.empty()) continue;
+      const Type& made = type(output);
+      if (!made.is_part()) return false;
+      views.view_of_whole = whole.at(output);
+      views.view_of_own = own.at(output);
+      views.made =
+          places_of_part(made, views.view_of_whole.size(static_cast<int64_t>(made.dimension)));
+      const std::optional<bool> agree = views_agree(views);
+      if (agree != true) return agree;
+    }
+    return true;
+  }
+
+  /// Dimensions that are no part's are short where their lengths do not matter.
+  std::vector<int64_t> sizes_to_try(const StepEdit& expected, const std::string& name,
+                                    const Type& part) const {
+    std::vector<int64_t> sizes = sizes_of(name, p_.program, small_symbols());
+    if (!moves_any_lengths(expected.name())) return sizes;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (!part.is_part() || d != part.dimension) sizes[d] = std::min<int64_t>(sizes[d], 3);
+    }
+    return sizes;
+  }
+
+  bool is_large(const std::string& name) const {
+    constexpr double kNumbers = 1 << 20;
+    double numbers = 1;
+    for (const int64_t size : sizes_of(name, p_.program, small_symbols()))
+      numbers *= static_cast<double>(size);
+    return numbers > kNumbers;
+  }
+
   /// Runs the whole layer's step and the member's on numbers that say their place.
   void check_places(const StepEdit& expected, const StepEdit& edit) {
     const Symbols symbols = small_symbols();
@@ -438,16 +495,27 @@ class TeamCheck final : public StepTypes {
     int64_t first = 0;
     const std::vector<std::string> reads = edit.reads();
     const std::vector<std::string> wanted = expected.reads();
-    if (reads.size() != wanted.size()) return;
+    if (reads.size() != wanted.size() || reads.empty()) return;
+    if (moves_any_lengths(expected.name())) {
+      if (!has_same_arguments(expected, edit, false,
+                              [&](const std::string& name) { return origin_of(name); }))
+        add(edit.step(), "has other arguments than the whole layer");
+    } else if (type(reads.front()).is_part() && reads.size() == 1 && is_large(wanted.front())) {
+      if (const std::optional<bool> agree = check_views(expected, edit)) {
+        if (!*agree) add(edit.step(), "takes other places than its part");
+        return;
+      }
+    }
     for (size_t i = 0; i < reads.size(); ++i) {
       if (!type(reads[i]).is_part() && !is_shared(reads[i]))
         return add(edit.step(), describe(edit));
       if (whole.contains(wanted[i])) continue;
+      const Type& part = type(reads[i]);
       const at::Tensor value =
-          places_of(wanted[i], p_.program, symbols, type(reads[i]).is_part() ? first : -1);
+          places_of(sizes_to_try(expected, wanted[i], part), part.is_part() ? first : -1);
       first += value.numel();
       whole[wanted[i]] = value;
-      own[reads[i]] = part_of(value, type(reads[i]));
+      own[reads[i]] = part_of(value, part);
     }
     run_step(expected, p_.program, symbols, whole);
     run_step(edit, p_.made.program, symbols, own);

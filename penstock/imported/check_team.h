@@ -23,7 +23,8 @@ struct TeamProof {
 };
 
 /// Empty: the steps are sound. Steps that move numbers are run on numbers that say their place;
-/// others must fit the rule of their operator. O(numbers of the values that are moved).
+/// others must fit the rule of their operator. Of large values only strides are compared, or short
+/// ones stand for them: a few MB, whatever their sizes.
 std::vector<std::string> check_team(const TeamProof& proof);
 
 }  // namespace penstock::imported

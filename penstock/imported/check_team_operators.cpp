@@ -277,4 +277,11 @@ bool moves_numbers(std::string_view name) {
   return kNames.find(' ' + std::string(name) + ' ') != std::string_view::npos;
 }
 
+bool moves_any_lengths(std::string_view name) {
+  static constexpr std::string_view kNames =
+      " transpose swapaxes t numpy_T mT permute unsqueeze squeeze repeat cat stack roll flip "
+      "index_select tril triu ";
+  return kNames.find(' ' + std::string(name) + ' ') != std::string_view::npos;
+}
+
 }  // namespace penstock::imported

@@ -34,5 +34,7 @@ const std::map<std::string, Formula, std::less<>>& formulas();
 
 /// Operators whose results are numbers of their arguments in other places: they need no formula.
 bool moves_numbers(std::string_view name);
+/// Of those: the same arguments do the same whatever the lengths of dimensions are.
+bool moves_any_lengths(std::string_view name);
 
 }  // namespace penstock::imported

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/imported/check_team_arguments.h"
 #include "penstock/imported/import_model.h"
 #include "penstock/imported/program_layer.h"
 #include "penstock/imported/step_edit.h"
@@ -242,6 +243,48 @@ std::map<std::string, Change> changes() {
     made.program.steps[*place] = edit.step();
     return true;
   };
+  all["another operator"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const std::string aten = "torch.ops.aten.";
+    const std::map<std::string, std::string> others = {
+        {"relu.default", "exp.default"},       {"silu.default", "relu.default"},
+        {"softmax.int", "log_softmax.int"},    {"rsqrt.default", "sqrt.default"},
+        {"mean.dim", "sum.dim_IntList"},       {"neg.default", "exp.default"},
+        {"add.Tensor", "sub.Tensor"},          {"mul.Tensor", "maximum.default"},
+        {"max_pool2d.default", "min.default"}, {"flatten.using_ints", "relu.default"}};
+    const auto other_of = [&](const StepEdit& s) {
+      const std::string& target = s.step().node.target;
+      return others.find(target.starts_with(aten) ? target.substr(aten.size()) : target);
+    };
+    const auto place =
+        step_of(made, random, [&](const StepEdit& s) { return other_of(s) != others.end(); });
+    if (!place) return false;
+    Step& step = made.program.steps[*place];
+    step.node.target = aten + other_of(StepEdit(step, made.program))->second;
+    return true;
+  };
+  all["a gradient not handed on"] = [](const Piece&, TeamLayer& made, Random& random) {
+    Step& step = made.program.steps[pick(random, made.program.steps.size())];
+    step.gradient = !step.gradient;
+    return true;
+  };
+  all["an operand multiplied"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const auto place = step_of(made, random, [](const StepEdit& s) {
+      return s.step().node.target == "torch.ops.aten.add.Tensor" && !s.has("alpha");
+    });
+    if (!place) return false;
+    made.program.steps[*place].node.inputs.push_back(
+        {.name = "alpha", .value = int64_t{2}, .keyword = true});
+    return true;
+  };
+  all["exchanged operands"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const auto place = step_of(made, random, [](const StepEdit& s) {
+      return !s.step().team && s.tensor("self") && s.tensor("other");
+    });
+    if (!place) return false;
+    auto& inputs = made.program.steps[*place].node.inputs;
+    std::swap(inputs[0].name, inputs[1].name);
+    return true;
+  };
   all["a weight of another type"] = [](const Piece&, TeamLayer& made, Random& random) {
     if (made.types.weights.empty()) return false;
     Type& type = made.types.weights[pick(random, made.types.weights.size())];
@@ -250,6 +293,20 @@ std::map<std::string, Change> changes() {
     return true;
   };
   return all;
+}
+
+/// The first step that is another one.
+std::string describe(const TeamLayer& one, const TeamLayer& other) {
+  for (size_t s = 0; s < std::min(one.program.steps.size(), other.program.steps.size()); ++s) {
+    const exported::Node& node = other.program.steps[s].node;
+    const auto& inputs = one.program.steps[s].node.inputs;
+    const bool is_same = std::equal(
+        inputs.begin(), inputs.end(), node.inputs.begin(), node.inputs.end(),
+        [](const auto& a, const auto& b) { return a.name == b.name && a.value == b.value; });
+    if (!is_same || one.program.steps[s].node.target != node.target)
+      return node.name + " (" + node.target + "), ";
+  }
+  return {};
 }
 
 TEST(CheckTeam, ChangedStepsAreRefused) {
@@ -266,7 +323,8 @@ TEST(CheckTeam, ChangedStepsAreRefused) {
           Piece changed = piece;
           if (!change(piece, changed.made, random)) continue;
           EXPECT_NE(changed.errors(), std::vector<std::string>())
-              << name << ": " << piece.name << ", turn " << turn;
+              << describe(piece.made, changed.made) << name << ": " << piece.name << ", turn "
+              << turn;
           ++refused[name];
         }
       }
@@ -278,6 +336,59 @@ TEST(CheckTeam, ChangedStepsAreRefused) {
     all += refused[name];
   }
   EXPECT_GT(all, 2000);
+}
+
+/// Members know how often their own rows are read, and no others.
+TEST(CheckTeam, TablesScaledByFrequencyAreRefused) {
+  const Pieces pieces("grouped", 2);
+  int found = 0;
+  for (const Piece& piece : pieces.all) {
+    FlatProgram whole = piece.whole->program();
+    for (Step& step : whole.steps) {
+      StepEdit edit(step, whole);
+      if (edit.name() != "embedding") continue;
+      step.node.inputs.push_back({.name = "scale_grad_by_freq", .value = true, .keyword = true});
+    }
+    const bool has_table = std::any_of(
+        piece.made.program.steps.begin(), piece.made.program.steps.end(),
+        [](const Step& step) { return step.team && step.team->kind == TeamStep::Kind::Embedding; });
+    if (!has_table) continue;
+    ++found;
+    EXPECT_NE(check_team({piece.whole->parts(), whole, piece.made, piece.member}),
+              std::vector<std::string>());
+  }
+  EXPECT_EQ(found, 4);  // of tokens and of places, for each member
+}
+
+/// Where two dimensions have one length, a bias may be added along the wrong one.
+TEST(CheckTeam, BiasesAreAddedAlongTheirOperatorsDimension) {
+  const FlatProgram program;
+  const auto step = [&](const std::string& target, std::vector<exported::NamedArgument> inputs) {
+    return StepEdit({.node = {.target = "torch.ops.aten." + target,
+                              .inputs = std::move(inputs),
+                              .outputs = {TensorArgument{"y"}}}},
+                    program);
+  };
+  const exported::NamedArgument self{.name = "self", .value = TensorArgument{"x"}};
+  const exported::NamedArgument other{.name = "other", .value = TensorArgument{"bias"}};
+  const auto shaped = [&](std::vector<int64_t> shape) {
+    return step("reshape.default", {self, {.name = "shape", .value = std::move(shape)}});
+  };
+  const StepEdit add = step("add.Tensor", {self, other});
+  const StepEdit twice =
+      step("add.Tensor", {self, other, {.name = "alpha", .value = int64_t{2}, .keyword = true}});
+  const StepEdit channels = shaped({-1, 1, 1});
+  const StepEdit columns = shaped({-1, 1});
+  const StepEdit convolution = step("conv2d.default", {});
+  EXPECT_TRUE(adds_bias(convolution, &channels, add, 4));
+  EXPECT_FALSE(adds_bias(convolution, &columns, add, 4));
+  EXPECT_FALSE(adds_bias(convolution, nullptr, add, 4));
+  EXPECT_FALSE(adds_bias(convolution, &channels, twice, 4));
+  EXPECT_FALSE(adds_bias(convolution, &channels, step("sub.Tensor", {self, other}), 4));
+  const StepEdit linear = step("linear.default", {});
+  EXPECT_TRUE(adds_bias(linear, nullptr, add, 3));
+  EXPECT_FALSE(adds_bias(linear, &columns, add, 3));
+  EXPECT_FALSE(adds_bias(linear, nullptr, twice, 3));
 }
 
 TEST(CheckTeam, SaysOperatorPlaceAndTypes) {

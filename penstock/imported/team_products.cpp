@@ -113,8 +113,10 @@ void contracted(TeamValues& values, StepEdit edit, const Product& names, const T
   if (names.adds) {
     bias = edit.need("self");
     exported::Node& node = edit.step().node;
-    if (edit.fraction("beta").value_or(1) != 1 || edit.fraction("alpha").value_or(1) != 1)
-      values.refuse(type, edit, "multiplies its sum");
+    for (const std::string_view factor : {"beta", "alpha"}) {
+      if (edit.has(factor) && edit.fraction(factor) != 1)
+        values.refuse(type, edit, "multiplies its sum");
+    }
     node.inputs = {{"self", TensorArgument{edit.need(names.left)}},
                    {"mat2", TensorArgument{edit.need(names.right)}}};
     node.target = "torch.ops.aten.mm.default";
@@ -193,7 +195,7 @@ void convolution(TeamValues& values, StepEdit edit) {
   const Type type = values.type(input);
   const ValueSizes& sizes = values.sizes(input);
   const int64_t groups = edit.number("groups").value_or(1);
-  const bool has_batch = sizes.rank() == values.sizes(weight).rank();
+  const bool has_batch = sizes.rank() == values.sizes(weight).rank() && sizes.rank() > 2;
   if (edit.flag("transposed").value_or(false) || !has_batch) {
     if (type.is_part()) values.refuse(type, edit, "takes no parts in this form");
     return values.pass(edit);
@@ -276,6 +278,7 @@ void attention(TeamValues& values, StepEdit edit) {
   for (const std::string_view argument : arguments) {
     const std::string name = edit.need(argument);
     const ValueSizes& sizes = values.sizes(name);
+    if (sizes.rank() < 3) values.refuse(part, edit, "takes heads");
     const size_t dimension = sizes.rank() - 3;
     if (!values.is_part(name)) values.divide(part.region, sizes.numbers.at(dimension), edit);
     set_part(values, edit, argument,

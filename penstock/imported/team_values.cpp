@@ -95,13 +95,12 @@ const ValueSizes& TeamValues::sizes(const std::string& name) {
 
 void TeamValues::set(const std::string& name, const Type& type) {
   types_[name] = type;
-  if (!type.is_part()) return;
-  if (const ValueSizes& whole = sizes(name);
-      whole.rank() > 0 && whole.numbers.at(type.dimension) != total(type.blocks))
+  const auto found = made_.tensors.find(name);
+  if (!type.is_part() || found == made_.tensors.end()) return;
+  const ValueSizes& whole = sizes(name);
+  if (type.dimension >= whole.rank() || whole.numbers[type.dimension] != total(type.blocks))
     throw shard::Refused{type.region,
                          fmt::format("a size of '{}' is none of a part", printable(name))};
-  const auto found = made_.tensors.find(name);
-  if (found == made_.tensors.end()) return;
   found->second.sizes.at(type.dimension) = exported::SymbolicInt{.value = own(type)};
   found->second.strides.clear();
 }
@@ -197,7 +196,8 @@ std::optional<Type> TeamValues::spread(const std::string& parameter, size_t dime
   if (found == parts_.parameters.end() || num_reads_[parameter] != 1) return std::nullopt;
   const auto type = walk_.spread(static_cast<size_t>(found - parts_.parameters.begin()));
   if (!type) return std::nullopt;
-  const int64_t rows = sizes_.of(parameter).numbers.at(dimension);
+  if (dimension >= sizes_.of(parameter).rank()) return std::nullopt;
+  const int64_t rows = sizes_.of(parameter).numbers[dimension];
   Type result = Type::part(dimension, type->region, type->blocks);
   if (const auto cuts = cuts_.find(parameter); cuts != cuts_.end()) {
     std::set<int64_t> ends = cuts->second;
@@ -283,7 +283,12 @@ std::string TeamValues::emit(TeamStep team, std::vector<NamedArgument> inputs,
   const auto meta = program_.tensors.find(like);
   if (meta != program_.tensors.end()) made_.tensors[name] = meta->second;
   if (name != like) like_[name] = like;
+  // A value in another form is for later steps as well.
+  const bool is_form =
+      team.kind == TeamStep::Kind::SumBackward || team.kind == TeamStep::Kind::OwnPart;
+  const bool gradient = is_form || program_.steps.at(position_).gradient;
   for (const NamedArgument& input : inputs) {
+    if (!gradient) break;
     const auto* tensor = std::get_if<TensorArgument>(&input.value);
     if (tensor != nullptr && with_gradient_.contains(tensor->name)) with_gradient_.insert(name);
   }
@@ -292,7 +297,7 @@ std::string TeamValues::emit(TeamStep team, std::vector<NamedArgument> inputs,
                                   .inputs = std::move(inputs),
                                   .outputs = {TensorArgument{name}},
                                   .name = name},
-                         .gradient = true,
+                         .gradient = gradient,
                          .team = std::move(team)});
   return name;
 }
