@@ -1,18 +1,13 @@
 #include "penstock/imported/team_layer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <stdexcept>
 #include <utility>
 
 #include "penstock/imported/team_rules.h"
 #include "penstock/imported/team_values.h"
 #include "penstock/imported/transposed_weights.h"
-#include "penstock/util/error.h"
-#include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
 
@@ -57,10 +52,38 @@ void place_weight(TeamValues& values, const TransposedWeight& use, const StepEdi
     values.part(use.weight, Type::part(1, read.region, read.blocks), edit);
 }
 
+/// Whether the file gives the sizes of all values that the step reads and makes, and the step
+/// names dimensions that they have. Rules rely on it.
+bool is_described(const StepEdit& edit, TeamValues& values) {
+  const auto knows = [&](const std::string& name) {
+    return name.empty() || values.program().tensors.contains(name);
+  };
+  const std::vector<std::string> reads = edit.reads();
+  const std::vector<std::string> outputs = edit.outputs();
+  if (!std::all_of(reads.begin(), reads.end(), knows) ||
+      !std::all_of(outputs.begin(), outputs.end(), knows))
+    return false;
+  if (reads.empty() || outputs.empty()) return true;
+  const bool adds = edit.name() == "unsqueeze" || edit.name() == "stack";
+  const auto rank =
+      static_cast<int64_t>(values.sizes(adds ? outputs.front() : reads.front()).rank());
+  for (const std::string_view argument :
+       {"dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim"}) {
+    for (const std::optional<int64_t>& dimension : edit.numbers(argument)) {
+      if (dimension && (*dimension < -rank || *dimension >= rank)) return false;
+    }
+  }
+  return true;
+}
+
 void apply_rule(TeamValues& values, const StepEdit& edit) {
   const std::vector<std::string> reads = edit.reads();
   const auto part = std::find_if(reads.begin(), reads.end(),
                                  [&](const std::string& name) { return values.is_part(name); });
+  if (!is_described(edit, values)) {
+    if (part == reads.end()) return values.pass(edit);
+    values.refuse(values.type(*part), edit, "has sizes that do not fit, or that are not given");
+  }
   if (const auto product = product_rules().find(edit.name()); product != product_rules().end())
     return product->second(values, edit);
   if (part == reads.end()) return values.pass(edit);
@@ -90,9 +113,6 @@ TeamLayer in_team(const LayerParts& parts, const FlatProgram& program,
       }
       shard::LayerTypes types = values.types();
       return {values.take_program(), std::move(types), values.take_types()};
-    } catch (const std::out_of_range&) {
-      throw ConfigError(
-          fmt::format("layer of '{}': sizes that do not fit its operators", printable(parts.kind)));
     } catch (const RowCuts& more) {  // cuts only become finer
       cuts[more.parameter].insert(more.at.begin(), more.at.end());
       asked.start_again();

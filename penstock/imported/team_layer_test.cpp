@@ -3,11 +3,17 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "penstock/imported/import_model.h"
+#include "penstock/imported/program_layer.h"
+#include "penstock/imported/team_layer.h"
+#include "penstock/imported/testing_team_rules.h"
 #include "penstock/shard/check_types.h"
 #include "penstock/shard/testing_sharded.h"
 
@@ -82,6 +88,56 @@ TEST_P(ProgramInTeam, ComputesWhatTheWholeDoes) {
 TEST(ProgramsInTeams, FrozenWeightsStayWhole) {
   const auto whole = program("branches");
   shard::testing::expect_same(whole, random_inputs(*whole, 3), 2, kAll, 1e-5, at::kFloat);
+}
+
+/// Rules rely on the sizes that a file gives: where they do not fit, a layer stays whole, and so do
+/// those before it whose parts it would read.
+TEST(ProgramsInTeams, SizesThatDoNotFitKeepLayersWhole) {
+  using Sizes = std::vector<exported::SymbolicInt>;
+  const std::vector<std::function<void(Sizes&)>> changes = {
+      [](Sizes& sizes) { sizes.clear(); },
+      [](Sizes& sizes) {
+        if (!sizes.empty()) sizes.pop_back();
+      },
+      [](Sizes& sizes) { sizes.push_back({.value = 2}); },
+      [](Sizes& sizes) {
+        for (exported::SymbolicInt& size : sizes) size = {.value = 7};
+      }};
+  const auto infer = [](const ProgramLayer& layer, const FlatProgram& program) {
+    shard::Regions regions;
+    const auto specs = layer.parameters();
+    testing_rules::SpreadAll walk(regions, 2, specs, layer);
+    try {
+      in_team(layer.parts(), program,
+              std::vector<shard::Type>(layer.parts().inputs.size(), shard::Type::equal()), walk,
+              nullptr);
+      return 0;
+    } catch (const shard::Refused&) {
+      return 1;
+    } catch (const shard::InBlocks&) {
+      return 1;
+    }
+  };
+  int refused = 0;
+  for (const std::string name : {"grouped", "cnn"}) {
+    const auto whole = program(name);
+    for (int32_t l = 0; l < whole->graph().num_layers(); ++l) {
+      const auto* layer = dynamic_cast<const ProgramLayer*>(&whole->layer(LayerId{l}));
+      if (layer == nullptr) continue;
+      for (const auto& [value, meta] : layer->program().tensors) {
+        SCOPED_TRACE(name + ' ' + value);
+        FlatProgram unknown = layer->program();
+        unknown.tensors.erase(value);
+        refused += infer(*layer, unknown);
+        for (const auto& change : changes) {
+          FlatProgram changed = layer->program();
+          change(changed.tensors.at(value).sizes);
+          refused += infer(*layer, changed);
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 50);
 }
 
 /// Further models, too large for the repository: PENSTOCK_MODELS names a folder of them. With

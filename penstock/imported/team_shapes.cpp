@@ -245,6 +245,8 @@ void expand(TeamValues& values, StepEdit edit) {
   const Shaped shaped(values, edit);
   const size_t rank = values.sizes(edit.outputs().front()).rank();
   const Type made = shaped.at(shaped.type.dimension + rank - shaped.rank());
+  if (edit.numbers("size").size() != rank || rank < shaped.rank())
+    values.refuse(shaped.type, edit, "has other sizes than its result");
   edit.set_entry("size", made.dimension, values.own(made));
   shaped.finish(edit, made);
 }
@@ -252,6 +254,7 @@ void expand(TeamValues& values, StepEdit edit) {
 void repeat(TeamValues& values, StepEdit edit) {
   const Shaped shaped(values, edit);
   const auto repeats = edit.numbers("repeats");
+  if (repeats.size() < shaped.rank()) values.refuse(shaped.type, edit, "repeats less than it has");
   const size_t dimension = shaped.type.dimension + repeats.size() - shaped.rank();
   if (repeats.at(dimension) != 1) values.refuse(shaped.type, edit, "repeats the parts");
   shaped.finish(edit, shaped.at(dimension));
