@@ -62,7 +62,8 @@ class TeamCheck final : public StepTypes {
     if (type(name).kind == Kind::Pending) return true;
     const auto origin = origins_.find(name);
     return type(name).kind == Kind::Equal &&
-           !with_gradient_.contains(origin == origins_.end() ? name : origin->second);
+           (!step_has_gradient_ ||
+            !with_gradient_.contains(origin == origins_.end() ? name : origin->second));
   }
   bool same_part(const Type& one, const Type& other) const override {
     return joined(one, other) && one.blocks == other.blocks;
@@ -182,6 +183,7 @@ class TeamCheck final : public StepTypes {
     if (reads.size() != 1 || outputs.size() != 1 || !origins_or_made(reads.front()))
       return add(step, "reads no value of the layer");
     if (!step.gradient) add(step, "hands no gradient on");
+    step_has_gradient_ = true;
     const Type& from = type(reads.front());
     const Type& to = type(outputs.front());
     const bool sums = step.team->kind == TeamStep::Kind::SumBackward;
@@ -217,6 +219,7 @@ class TeamCheck final : public StepTypes {
     }
     if (is_partial) origins_[made.front()] = wanted.front();
     for (const std::string& name : wanted) made_.insert(name);
+    step_has_gradient_ = step.gradient;
     if (step.gradient != whole.gradient)
       add(step, "hands gradients on where the whole layer's step does not, or the reverse");
     check_reads(expected, edit, is_partial);
@@ -531,6 +534,7 @@ class TeamCheck final : public StepTypes {
   std::set<std::string> with_gradient_;
   std::map<std::string, std::string> origins_;  ///< of values in other forms
   std::set<std::string> made_;
+  bool step_has_gradient_ = true;  ///< of the one that is checked
   std::vector<std::string> errors_;
 };
 

@@ -24,7 +24,7 @@ struct TeamProof {
 
 /// Empty: the steps are sound. Steps that move numbers are run on numbers that say their place;
 /// others must fit the rule of their operator. Of large values only strides are compared, or short
-/// ones stand for them: a few MB, whatever their sizes.
+/// ones stand for them; pad, pixel_shuffle and repeat_interleave take memory for all numbers.
 std::vector<std::string> check_team(const TeamProof& proof);
 
 }  // namespace penstock::imported

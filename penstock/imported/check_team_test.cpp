@@ -16,6 +16,7 @@
 #include "penstock/imported/program_layer.h"
 #include "penstock/imported/step_edit.h"
 #include "penstock/imported/team_layer.h"
+#include "penstock/imported/testing_team_rules.h"
 #include "penstock/shard/shard.h"
 
 namespace penstock::imported {
@@ -389,6 +390,31 @@ TEST(CheckTeam, BiasesAreAddedAlongTheirOperatorsDimension) {
   EXPECT_TRUE(adds_bias(linear, nullptr, add, 3));
   EXPECT_FALSE(adds_bias(linear, &columns, add, 3));
   EXPECT_FALSE(adds_bias(linear, nullptr, twice, 3));
+}
+
+/// Sums, tables and losses of torch.no_grad() hand no gradients on, as the whole steps do not.
+TEST(CheckTeam, StepsWithoutGradientsStayWithoutThem) {
+  const Pieces pieces("grouped", 2);
+  std::map<TeamStep::Kind, int> found;
+  for (const Piece& piece : pieces.all) {
+    FlatProgram whole = piece.whole->program();
+    for (Step& step : whole.steps) step.gradient = false;
+    shard::Regions regions;
+    const auto specs = piece.whole->parameters();
+    testing_rules::SpreadAll walk(regions, 2, specs, *piece.whole);
+    const std::vector<Type> inputs(piece.whole->parts().inputs.size(), Type::equal());
+    const shard::Member member{regions, 2, 1};
+    const TeamLayer made = in_team(piece.whole->parts(), whole, inputs, walk, &member);
+    EXPECT_EQ(check_team({piece.whole->parts(), whole, made, member}), std::vector<std::string>());
+    for (const Step& step : made.program.steps) {
+      if (!step.team || step.team->kind == TeamStep::Kind::OwnPart) continue;
+      ++found[step.team->kind];
+      EXPECT_FALSE(step.gradient) << step.node.name;
+    }
+  }
+  EXPECT_GT(found[TeamStep::Kind::SumForward], 0);
+  EXPECT_GT(found[TeamStep::Kind::Embedding], 0);
+  EXPECT_EQ(found[TeamStep::Kind::SumBackward], 0);
 }
 
 TEST(CheckTeam, SaysOperatorPlaceAndTypes) {

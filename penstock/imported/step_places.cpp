@@ -1,6 +1,7 @@
 #include "penstock/imported/step_places.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -69,7 +70,7 @@ at::Tensor in_whole(const PartViews& views, at::Tensor places) {
   for (int64_t d = views.own.dim() - 1; d >= 0; --d) {
     const int64_t length = views.own.size(d);
     at::Tensor place = places.remainder(length);
-    places = places.div(length, "floor");
+    places = places.floor_divide(length);
     if (static_cast<size_t>(d) == views.read.dimension) place = views.read.places.take(place);
     result = result + place * stride;
     stride *= views.whole.size(d);
