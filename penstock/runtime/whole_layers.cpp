@@ -113,6 +113,9 @@ std::vector<LayerSnapshot> join_parts(const Stages& stages, std::vector<LayerSna
       if (layer.here) tensors.put(part, std::move(brought), layer);
     }
   }
+  // None goes on, and may end, before all have what was brought to them.
+  Wait wait = wait_for(stages.options.deadline);
+  (void)stages.world->all_gather({}, wait);
   return whole;
 }
 
