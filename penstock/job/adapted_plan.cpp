@@ -105,6 +105,9 @@ void predict_anew(plan::Plan& plan) {
 
 plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
   plan::Plan plan = given;
+  // Nothing of what is predicted depends on it.
+  for (plan::Stage& stage : plan.stages) stage.sequence |= use.sequence && stage.tensor > 1;
+  const plan::Plan unchanged = plan;
   if (use.weights) {
     plan.weights = *use.weights;
     if (!supports(plan.strategy, plan.weights)) {
@@ -113,16 +116,14 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
     }
   }
   plan.compensation = use.compensation.value_or(plan.compensation);
-  for (plan::Stage& stage : plan.stages) {
+  for (plan::Stage& stage : plan.stages)
     stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
-    stage.sequence |= use.sequence && stage.tensor > 1;
-  }
   plan.micro_batches = use.micro_batches.value_or(plan.micro_batches);
   plan.micro_batches = std::min(plan.micro_batches, use.mini_batch_size);
   const int64_t micro_batch_size = ceil_div(use.mini_batch_size, plan.micro_batches);
   const bool resized = micro_batch_size != plan.micro_batch_size;
   if (resized) scale(plan, micro_batch_size);
-  if (plan == given) return plan;
+  if (plan == unchanged) return plan;
   validate(plan);
   predict_anew(plan);
   if (resized) {
