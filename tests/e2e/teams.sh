@@ -129,9 +129,9 @@ done
 refused "1 worker cannot be shared out to teams of 2" train $common --tensor 2
 refused "--tensor" train $planned --plan pair.json --tensor 2
 refused "--optimizer lamb needs all of a weight for its step" $teams 2 --optimizer lamb
-refused "--carry-state keeps states that members would share" train --model awd_lm --width 16 --depth 2 --input 8 \
-  --classes 40 --data synthetic --train-samples 64 --batch-size 4 --carry-state --workers 2 \
-  --tensor 2
+refused "--carry-state keeps states that members would share" train --model awd_lm --width 16 \
+  --depth 2 --input 8 --classes 40 --data synthetic --train-samples 64 --batch-size 4 \
+  --carry-state --workers 2 --tensor 2
 sed 's/"tensor": 2/"tensor": 0/' pair.json >none.json
 refused "stages[0].tensor: expected" train $planned --plan none.json
 sed 's/"tensor": 2/"tensor": "x"/' pair.json >word.json
