@@ -12,6 +12,7 @@
 #include "penstock/plan/compensation.h"
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stages.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime {
@@ -48,9 +49,9 @@ void check_shape(const Stages& stages, const Schedule& schedule) {
 
 /// The schedule's teams are those of the model's parts.
 void check_teams(const Stages& stages, const Schedule& schedule, const RunOptions& options) {
+  const schedule::TeamPlaces places(schedule.shape.teams);
   for (size_t s = 0; s < stages.size(); ++s) {
-    const StageId stage{static_cast<int32_t>(s)};
-    const schedule::TeamPlace theirs = schedule::place_in_team(schedule.shape, stage);
+    const schedule::TeamPlace theirs = places.of(StageId{static_cast<int32_t>(s)});
     const schedule::TeamPlace& ours = stages.teams[s];
     if (theirs == ours) continue;
     throw ConfigError(fmt::format(

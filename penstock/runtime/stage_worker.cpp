@@ -211,10 +211,11 @@ void StageWorker::wait(const std::function<WaitResult(Wait&)>& call) {
   timeline_.waited(limits.waited_ns);
   if (result == WaitResult::Closed) throw Aborted{};
   if (result == WaitResult::TimedOut) {
-    throw TimeoutError(fmt::format(
-        "worker {} waited longer than {:.1f} s in {}; the workers are:{}", worker_.value,
-        std::chrono::duration<double>(options_.deadline).count(),
-        schedule::to_text(in_plan(run_.schedule().shape, action)), fabric_.who_waits()));
+    const schedule::TeamPlaces places(run_.schedule().shape.teams);
+    throw TimeoutError(
+        fmt::format("worker {} waited longer than {:.1f} s in {}; the workers are:{}",
+                    worker_.value, std::chrono::duration<double>(options_.deadline).count(),
+                    schedule::to_text(in_plan(places, action)), fabric_.who_waits()));
   }
   fabric_.board().set(worker_, StatusBoard::State::Computing, action);
 }

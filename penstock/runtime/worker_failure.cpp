@@ -69,7 +69,8 @@ std::exception_ptr failure_of(WorkerId worker, const Run& run, const WorkerDevic
                               const Action* action) {
   const auto described = [&](const char* what) {
     const schedule::ScheduleShape& shape = run.schedule().shape;
-    const std::string place = action == nullptr ? "start" : in_words(in_plan(shape, *action));
+    const std::string place =
+        action == nullptr ? "start" : in_words(in_plan(schedule::TeamPlaces(shape.teams), *action));
     const StageId stage = action == nullptr ? run.table.first_stage_of(worker) : action->stage;
     return std::make_exception_ptr(RuntimeError(fmt::format(
         "worker {} ({}) failed in {}: {}", worker.value, stage_label(shape, stage), place, what)));

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "penstock/schedule/formats/text_format.h"
-#include "penstock/schedule/teams.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/schedule/worker_table.h"
 
 namespace penstock::runtime {
@@ -31,12 +31,13 @@ std::string describe_wait(const Action& action, int64_t exchange, int member) {
 
 std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape) {
   const schedule::WorkerTable table(shape);
+  const schedule::TeamPlaces places(shape.teams);
   std::vector<std::string> labels;
   for (int32_t w = 0; w < table.num_workers(); ++w) {
     std::string label;
     schedule::TeamPlace place;
     for (const auto& held : table.held_by(WorkerId{w})) {
-      place = schedule::place_in_team(shape, held.stage);
+      place = places.of(held.stage);
       label += fmt::format("{}{}", label.empty() ? "" : ", ", place.whole.value);
     }
     if (place.size > 1) label += fmt::format(", member {}", place.member);
@@ -51,21 +52,20 @@ std::string stage_label(const schedule::ScheduleShape& shape, StageId stage) {
   return place.size == 1 ? label : fmt::format("{}, member {}", label, place.member);
 }
 
-Action in_plan(const schedule::ScheduleShape& shape, Action action) {
-  action.stage = schedule::place_in_team(shape, action.stage).whole;
+Action in_plan(const schedule::TeamPlaces& places, Action action) {
+  action.stage = places.of(action.stage).whole;
   if (schedule::is_receive(action.op) || schedule::is_send(action.op))
-    action.peer = schedule::place_in_team(shape, action.peer).whole;
+    action.peer = places.of(action.peer).whole;
   return action;
 }
 
 StatusBoard::StatusBoard(const schedule::ScheduleShape& shape)
-    : labels_(worker_labels(shape)), entries_(labels_.size()) {
-  teams_.teams = shape.teams;
-}
+    : labels_(worker_labels(shape)), places_(shape.teams), entries_(labels_.size()) {}
 
 void StatusBoard::set(WorkerId worker, State state, const Action& action) {
+  const Action of_plan = in_plan(places_, action);
   MutexLock lock(mutex_);
-  entries_[worker.index()] = {state, in_plan(teams_, action), std::chrono::steady_clock::now()};
+  entries_[worker.index()] = {state, of_plan, std::chrono::steady_clock::now()};
 }
 
 void StatusBoard::set(WorkerId worker, State state) {

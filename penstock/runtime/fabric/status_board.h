@@ -9,6 +9,7 @@
 
 #include "penstock/schedule/action.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/util/process/mutex.h"
 
 namespace penstock::runtime {
@@ -19,7 +20,7 @@ std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape);
 /// A stage of the schedule as the plan's: "stage 1", "stage 0, member 1".
 std::string stage_label(const schedule::ScheduleShape& shape, StageId stage);
 /// The action with the plan's stages, in place of those of members.
-schedule::Action in_plan(const schedule::ScheduleShape& shape, schedule::Action action);
+schedule::Action in_plan(const schedule::TeamPlaces& places, schedule::Action action);
 
 /// Thread-safe. Each worker writes its own entry only; anyone may read.
 class StatusBoard {
@@ -47,7 +48,7 @@ class StatusBoard {
     int member = 0;
   };
   std::vector<std::string> labels_;
-  schedule::ScheduleShape teams_;  ///< of the run's shape: the teams alone
+  schedule::TeamPlaces places_;
   mutable Mutex mutex_;
   std::vector<Entry> entries_ GUARDED_BY(mutex_);
 };

@@ -1,7 +1,7 @@
 #include "penstock/runtime/fabric/local/local_team.h"
 
 #include "penstock/runtime/fabric/stopwatch.h"
-#include "penstock/schedule/teams.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -53,8 +53,9 @@ void LocalTeam::close() {
 }
 
 LocalTeams::LocalTeams(const schedule::ScheduleShape& shape) {
+  const schedule::TeamPlaces places(shape.teams);
   for (int32_t s = 0; s < shape.num_stages(); ++s) {
-    const schedule::TeamPlace place = schedule::place_in_team(shape, StageId{s});
+    const schedule::TeamPlace place = places.of(StageId{s});
     if (place.size == 1 || place.member > 0) continue;
     for (int r = 0; r < shape.replicas[static_cast<size_t>(s)]; ++r)
       teams_[{place.first, r}] = std::make_unique<LocalTeam>(place.size);

@@ -4,7 +4,7 @@
 
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/runtime/fabric/stopwatch.h"
-#include "penstock/schedule/teams.h"
+#include "penstock/schedule/team_places.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -46,8 +46,9 @@ MeshTeams::MeshTeams(net::Mesh& mesh, uint32_t run, uint32_t first_channel, cons
                      const schedule::ScheduleShape& shape)
     : mesh_(mesh), run_(run), rank_(site.rank) {
   const schedule::WorkerTable table(shape);
+  const schedule::TeamPlaces places(shape.teams);
   for (int32_t s = 0; s < shape.num_stages(); ++s) {
-    const schedule::TeamPlace place = schedule::place_in_team(shape, StageId{s});
+    const schedule::TeamPlace place = places.of(StageId{s});
     if (place.size == 1 || place.member > 0) continue;
     for (int r = 0; r < table.replicas(StageId{s}); ++r) {
       std::vector<int> ranks;
