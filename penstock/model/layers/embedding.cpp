@@ -5,7 +5,6 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -16,6 +15,7 @@
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
+#include "penstock/model/spread_vocabulary.h"
 #include "penstock/model/works_on_parts.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -74,7 +74,8 @@ class Embedding final : public BuiltinLayer, public WorksOnParts {
                   const ForwardContext& context) const override {
     const at::Tensor rows = rows_ == options_.values
                                 ? at::embedding(weights[0], inputs[0], padding())
-                                : own_rows(weights[0], inputs[0]);
+                                : spread_embedding(weights[0], inputs[0], padding(),
+                                                   {first_row_, rows_, options_.values});
     if (!context.training || !is_random()) return {rows};
     // As if the rows of the table had been multiplied, without touching all of them.
     at::Tensor mask = at::empty({options_.values, 1}, weights[0].options());
@@ -86,21 +87,6 @@ class Embedding final : public BuiltinLayer, public WorksOnParts {
 
  private:
   int64_t padding() const { return options_.padding.value_or(-1); }
-
-  at::Tensor own_rows(const at::Tensor& table, const at::Tensor& tokens) const {
-    // The whole table would refuse them.
-    TORCH_CHECK_INDEX(tokens.numel() == 0 || (tokens.min().item<int64_t>() >= 0 &&
-                                              tokens.max().item<int64_t>() < options_.values),
-                      "index out of range in self: a token lies outside of the table's ",
-                      options_.values, " rows");
-    const at::Tensor places = tokens - first_row_;
-    const at::Tensor is_own = (places >= 0).logical_and_(places < rows_);
-    const int64_t padding_place = options_.padding ? padding() - first_row_ : -1;
-    const bool has_padding = padding_place >= 0 && padding_place < rows_;
-    const at::Tensor rows =
-        at::embedding(table, at::clamp(places, 0, rows_ - 1), has_padding ? padding_place : -1);
-    return rows * is_own.unsqueeze(-1).to(rows.scalar_type());
-  }
 
   EmbeddingOptions options_;
   int64_t rows_;  ///< of the table that there is, from first_row_ on
