@@ -128,7 +128,23 @@ void add_sum(std::vector<Piece>& pieces, const SharedLayer& layer, const Type& m
                  .outputs = {made}}});
 }
 
-class WholeRule final : public Rule {
+/// The member's layer does the same with its part of the first input.
+class OnePieceRule : public Rule {
+ public:
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, on_part(layer, types.inputs[0], member))};
+  }
+};
+
+/// Nothing: all inputs are equal.
+std::optional<Type> first_part(const std::vector<Type>& inputs) {
+  const auto part =
+      std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return type.is_part(); });
+  return part == inputs.end() ? std::nullopt : std::optional(*part);
+}
+
+class WholeRule final : public OnePieceRule {
  public:
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
                    Walk&) const override {
@@ -136,10 +152,6 @@ class WholeRule final : public Rule {
       if (input.is_part()) refuse(*layer, input);
     }
     return whole_types(*layer, inputs.size());
-  }
-  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
-                            const Member& member) const override {
-    return {piece_of(layer, types, member, layer)};
   }
 };
 
@@ -257,7 +269,7 @@ class TableRule final : public Rule {
 
 /// Does the same with each number, or with all numbers at one place along some dimensions: parts
 /// along those stay parts.
-class PassRule final : public Rule {
+class PassRule final : public OnePieceRule {
  public:
   /// 0: along any dimension; otherwise along this one.
   explicit PassRule(size_t dimension) : dimension_(dimension) {}
@@ -266,9 +278,8 @@ class PassRule final : public Rule {
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
                    Walk& walk) const override {
     LayerTypes types = whole_types(*layer, inputs.size());
-    const auto part =
-        std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return type.is_part(); });
-    if (part == inputs.end()) return types;
+    const std::optional<Type> part = first_part(inputs);
+    if (!part) return types;
     const auto sequence = std::find_if(inputs.begin(), inputs.end(), [&](const Type& type) {
       return walk.regions().is_sequence(type);
     });
@@ -289,10 +300,6 @@ class PassRule final : public Rule {
       list->assign(list->size(), Type::part(0, part->region, part->blocks));
     return types;
   }
-  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
-                            const Member& member) const override {
-    return {piece_of(layer, types, member, on_part(layer, types.inputs[0], member))};
-  }
 
  private:
   /// Equal inputs are cut to the same places.
@@ -312,7 +319,7 @@ class PassRule final : public Rule {
 
 /// Does the same at each place of a sequence, with weights that are whole: on a part of the places
 /// their gradients are still to be summed.
-class PlacesRule final : public Rule {
+class PlacesRule final : public OnePieceRule {
  public:
   bool takes_sequences() const override { return true; }
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
@@ -326,14 +333,10 @@ class PlacesRule final : public Rule {
     types.outputs = {input};
     return types;
   }
-  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
-                            const Member& member) const override {
-    return {piece_of(layer, types, member, on_part(layer, types.inputs[0], member))};
-  }
 };
 
 /// [channels, height, width] becomes [numbers]: the channels stay together.
-class FlattenRule final : public Rule {
+class FlattenRule final : public OnePieceRule {
  public:
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
                    Walk&) const override {
@@ -348,21 +351,16 @@ class FlattenRule final : public Rule {
     for (int64_t& block : types.outputs[0].blocks) block *= pixels;
     return types;
   }
-  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
-                            const Member& member) const override {
-    return {piece_of(layer, types, member, layer)};
-  }
 };
 
 /// Side by side along the part's dimension: the blocks, too.
-class ConcatRule final : public Rule {
+class ConcatRule final : public OnePieceRule {
  public:
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
                    Walk& walk) const override {
     LayerTypes types = whole_types(*layer, inputs.size());
-    const auto part =
-        std::find_if(inputs.begin(), inputs.end(), [](const Type& type) { return type.is_part(); });
-    if (part == inputs.end()) return types;
+    const std::optional<Type> part = first_part(inputs);
+    if (!part) return types;
     std::vector<int64_t> blocks;
     for (const Type& input : inputs) {
       if (!input.is_part() || input.dimension != 1) refuse(*layer, *part);
@@ -373,14 +371,10 @@ class ConcatRule final : public Rule {
     types.outputs = {Type::part(1, part->region, std::move(blocks))};
     return types;
   }
-  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
-                            const Member& member) const override {
-    return {piece_of(layer, types, member, layer)};
-  }
 };
 
 /// Whole heads of queries, keys and values, which lie side by side.
-class AttentionRule final : public Rule {
+class AttentionRule final : public OnePieceRule {
  public:
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
                    Walk& walk) const override {
@@ -395,10 +389,6 @@ class AttentionRule final : public Rule {
     types.inputs = inputs;
     types.outputs = {Type::part(2, inputs[0].region, {width})};
     return types;
-  }
-  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
-                            const Member& member) const override {
-    return {piece_of(layer, types, member, on_part(layer, types.inputs[0], member))};
   }
 };
 
