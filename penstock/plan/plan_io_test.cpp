@@ -494,7 +494,7 @@ Plan random_plan(Rng& rng) {
   plan.prediction.bottleneck_ns = amount();
   plan.prediction.throughput_samples_per_s = rng.uniform() * static_cast<double>(amount());
   plan.cluster.device.speed = 1e-9 + rng.uniform();
-  plan.cluster.levels[0].count = 10'000;
+  plan.cluster.levels[0].count = 20'000;  // more than the stages can take
   plan.cluster.levels[1].count = 1;
   plan.optimizer_state_per_weight = rng.uniform() * 3;
   plan.explanation.optimality_gap = rng.uniform();
