@@ -164,8 +164,8 @@ class Teams(unittest.TestCase):
             (TypeError, "whole number", {"tensor": 1.5}),
             (penstock.PenstockError, "teams of 3", {"workers": 2, "tensor": 3}),
             (penstock.PenstockError, "teams of 1000", {"workers": 2, "tensor": 1000}),
-            (penstock.PenstockError, "whole weights", {"workers": 2, "tensor": 2,
-                                                       "optimizer": "lamb", "momentum": None}),
+            (penstock.PenstockError, "lamb needs all of a weight",
+             {"workers": 2, "tensor": 2, "optimizer": "lamb", "momentum": None}),
         ):  # fmt: skip
             with self.subTest(**options), self.assertRaisesRegex(error, words):
                 self.trainer(**options)

@@ -36,8 +36,8 @@ make_files() {
   sed -e 's/"config": "2"/"config": "2t1000000000"/' \
     -e 's/"replicas": 2/"replicas": 2, "tensor": 1000000000/' dp.json >many_members.json
   sed 's/"replicas": 2/"replicas": 2, "tensor": 0/' dp.json >no_members.json
-  sed '0,/"stash_bytes"/s//"team": {"spread": 2, "spread_stash": 0}, "stash_bytes"/' p.json \
-    >spread.json
+  sed '0,/"spread": [0-9.]*/s//"spread": 2/' p.json >spread.json
+  sed -z 's/,[[:space:]]*"team": {[^}]*}//g' p.json >no_team.json
   sed 's/"strategy": "1f1b"/"strategy": "nope"/' plan.json >unknown_kind.json
   sed 's/"conv1"/"conv9"/' plan.json >other_layers.json
 }
