@@ -5,6 +5,8 @@
 #include <rapidcheck/gtest.h>
 #include <algorithm>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "penstock/verify/testing_schedules.h"
 #include "penstock/verify/verify.h"
@@ -67,6 +69,19 @@ TEST(GeneratedSchedules, AreSoundOverTheGrid) {
           }
         }
       }
+    }
+  }
+}
+
+// Searched orders: of these shapes the fastest that were found held two workers in their sends.
+TEST(GeneratedSchedules, OfTooFewMicroBatchesForTheVRunWithOneCredit) {
+  for (const auto& [workers, micro_batches] : std::vector<std::pair<int, int64_t>>{
+           {10, 16}, {11, 20}, {12, 19}, {12, 22}, {13, 21}, {14, 26}, {15, 24}, {16, 25}}) {
+    for (const int copies : {1, 2}) {
+      const ScheduleShape shape = copies_of({Strategy::ZbV, 2, 0}, workers, copies,
+                                            copies * micro_batches, copies * micro_batches);
+      EXPECT_EQ(first_violation_of(full_schedule(Strategy::ZbV, shape)), "")
+          << describe(Strategy::ZbV, shape);
     }
   }
 }

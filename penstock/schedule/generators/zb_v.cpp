@@ -88,10 +88,12 @@ void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, in
 
 namespace {
 
-/// Too few micro-batches to fill the V: the best greedy order at F = I = W, improved.
+/// Too few micro-batches to fill the V: the best greedy order at F = I = W, improved. Empty where
+/// no order that was tried runs with one credit.
 Order short_order(int64_t workers, int64_t count) {
   OrderProblem problem{.num_workers = static_cast<int32_t>(workers),
-                       .num_micro_batches = static_cast<int32_t>(count)};
+                       .num_micro_batches = static_cast<int32_t>(count),
+                       .one_credit = true};
   for (int32_t s = 0; s < 2 * workers; ++s)
     problem.stages.push_back({.workers = {std::min(s, static_cast<int32_t>(2 * workers) - 1 - s)}});
   problem.most_kept.assign(static_cast<size_t>(workers), 2 * workers);
@@ -125,6 +127,7 @@ WorkerLists generate_compute<Strategy::ZbV>(const ScheduleShape& shape) {
       if (count >= 2 * workers - 1) return fill_zb_v(chunks, workers, begin, end);
       const auto [entry, is_new] = short_orders.try_emplace(count);
       if (is_new) entry->second = short_order(workers, count);
+      if (entry->second.empty()) return fill_zb_v(chunks, workers, begin, end);
       for (const OrderStep& step : entry->second[chunks[0].stage().index()])
         chunks[step.stage < workers ? 0 : 1].add(step.op, begin + step.micro_batch);
     });

@@ -48,6 +48,8 @@ struct OrderProblem {
   std::vector<std::vector<int32_t>> link_units = {};
   /// How often the mini-batch comes, one directly after the other.
   int repetitions = 1;
+  /// Only orders that run with one message per channel (order_credits.h).
+  bool one_credit = false;
 
   int32_t num_stages() const { return static_cast<int32_t>(stages.size()); }
   bool operator==(const OrderProblem&) const = default;

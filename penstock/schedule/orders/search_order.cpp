@@ -7,6 +7,7 @@
 #include "penstock/schedule/orders/greedy_order.h"
 #include "penstock/schedule/orders/kept_range.h"
 #include "penstock/schedule/orders/order_clock.h"
+#include "penstock/schedule/orders/order_credits.h"
 #include "penstock/schedule/orders/search_trails.h"
 #include "penstock/util/check.h"
 #include "penstock/util/numbers/rng.h"
@@ -78,7 +79,7 @@ class Search {
   bool offer(Order order) {
     if (order.empty() || !fits_all(order)) return false;
     const OrderTime time = clock_.run(order, time_);
-    if (time >= time_) return true;
+    if (time >= time_ || !has_credits(order)) return true;
     time_ = time;
     order_ = std::move(order);
     return true;
@@ -134,6 +135,10 @@ class Search {
     return true;
   }
 
+  bool has_credits(const Order& order) const {
+    return !problem_.one_credit || runs_with_one_credit(problem_, order);
+  }
+
   /// Some steps elsewhere, whatever that costs.
   void disturb() {
     for (int moved = 0; moved < kDisturbed; ++moved) {
@@ -144,7 +149,7 @@ class Search {
       const size_t target = nearest(list, from, rng_.below(list.size()));
       shift(list, from, target);
       const OrderTime time = fits_in(worker, list) ? clock_.run(order_) : OrderTime{};
-      if (time.is_stuck())
+      if (time.is_stuck() || !has_credits(order_))
         shift(list, target, from);
       else
         time_ = time;
@@ -190,7 +195,7 @@ class Search {
     shift(list, from, target);
     if (fits_in(worker, list)) {
       const OrderTime time = clock_.run(order_, time_);
-      if (time < time_) {
+      if (time < time_ && has_credits(order_)) {
         time_ = time;
         return true;
       }

@@ -11,6 +11,7 @@
 #include "penstock/schedule/generators/testing_clock.h"
 #include "penstock/schedule/orders/greedy_order.h"
 #include "penstock/schedule/orders/order_clock.h"
+#include "penstock/schedule/orders/order_credits.h"
 #include "penstock/util/numbers/rng.h"
 
 namespace penstock::schedule {
@@ -350,6 +351,26 @@ TEST(SearchOrder, DealsWithReplicasAndRepetitions) {
   const Order order = search_order(problem);
   expect_complete(problem, order);
   EXPECT_GE(time_of(problem, order), 3 * 18);
+}
+
+// Two stages, each on its worker.
+TEST(OrderCredits, WorkersThatSendTwiceBeforeTheyReceiveNeedTwo) {
+  const OrderProblem problem{.num_workers = 2,
+                             .num_micro_batches = 4,
+                             .stages = {{.workers = {0}}, {.workers = {1}}},
+                             .most_kept = {4, 4}};
+  const auto f = [](int stage, int b) { return OrderStep{Op::Forward, stage, b}; };
+  const auto i = [](int stage, int b) { return OrderStep{Op::BackwardInput, stage, b}; };
+  Order order = {{f(0, 0), f(0, 1), f(0, 2), f(0, 3), i(0, 0), i(0, 1), i(0, 2), i(0, 3)},
+                 {f(1, 0), i(1, 0), f(1, 1), i(1, 1), f(1, 2), i(1, 2), f(1, 3), i(1, 3)}};
+  EXPECT_FALSE(OrderClock(problem).run(order).is_stuck());
+  // Worker 1 sends its second gradient before worker 0 receives the first, and worker 0 its fourth
+  // micro-batch before worker 1 receives the third.
+  EXPECT_FALSE(runs_with_one_credit(problem, order));
+  order[0] = {f(0, 0), f(0, 1), i(0, 0), f(0, 2), i(0, 1), f(0, 3), i(0, 2), i(0, 3)};
+  EXPECT_TRUE(runs_with_one_credit(problem, order));
+  order[1] = {i(1, 0), f(1, 0)};
+  EXPECT_FALSE(runs_with_one_credit(problem, order)) << "waits for itself";
 }
 
 }  // namespace penstock::schedule
