@@ -250,6 +250,7 @@ class PythonSession {
   int64_t steps() const { return session_->steps(); }
   double rate_of(int64_t step) const { return session_->rate_of(step); }
   std::string plan() const { return plan::to_json(plan_); }
+  int workers() const { return plan_.num_workers(); }
   const std::map<std::string, std::string>& large_batch() const { return large_batch_; }
   std::string sample() const { return describe(session_->sample()); }
   bool needs_targets() const { return session_->sample().targets.needed; }
@@ -334,6 +335,7 @@ PYBIND11_MODULE(_core, m) {
       .def("check_step", &PythonSession::check_step)
       .def_property_readonly("steps", &PythonSession::steps)
       .def_property_readonly("plan", &PythonSession::plan)
+      .def_property_readonly("workers", &PythonSession::workers)
       .def_property_readonly("sample", &PythonSession::sample)
       .def_property_readonly("needs_targets", &PythonSession::needs_targets);
 }

@@ -55,6 +55,7 @@ torches=("$torch")
 [[ "$torch" != both ]] || torches=(wheel debian)
 
 cd "$REPO_ROOT"
+export PENSTOCK_PROFILE_CACHE=off  # tests measure anew, and nothing is left with the user
 say "What comes"
 if [[ "$install" == yes ]]; then
   step "install the packages that are missing" "some minutes, the first time"

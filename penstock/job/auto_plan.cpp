@@ -31,7 +31,11 @@ int64_t micro_batch_size(const AutoPlanRequest& request, int64_t micro_batches) 
 profile::Profile measure(const model::Model& model, const AutoPlanRequest& request,
                          int64_t micro_batches) {
   if (request.measure) return request.measure(micro_batches);
-  return measured_profile(model, profiler_options(request, micro_batches), request.listener);
+  const model::ProfilerOptions options = profiler_options(request, micro_batches);
+  const ProfileCache cache(cache_choice(request.profile_cache));
+  if (auto kept = kept_share(model, options, request.listener, cache))
+    return std::move(kept->profile);
+  return measured_to_keep(model, options, request.listener, cache).profile;
 }
 
 /// Micro-batches per mini-batch that the strategy will probably run with.

@@ -54,6 +54,8 @@ struct AutoPlanRequest {
   bool straight = false;                        ///< likewise
   bool global_norm = false;  ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;  ///< measured before; empty: measure now
+  /// profile_cache.h; `off`: measured anew.
+  std::string profile_cache = "off";
   int profile_samples = 5;
   std::vector<profile::LengthGroup> lengths = {};  ///< of the run's sequences; empty: the model's
   /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes

@@ -43,12 +43,21 @@ plan::Plan auto_plan_together(Job& job, const model::Model& model, AutoPlanReque
     const model::ProfilerOptions profiler = profiler_options(request, micro_batches);
     const int most =
         std::min(links.ranks_per_host, ranks_that_measure(profiler.concurrency, profiler.threads));
-    return measure_together(job, model::bytes_to_measure(model, profiler), most,
-                            [&](const profile::LayerRange& layers) {
-                              model::ProfilerOptions own = profiler;
-                              own.layers = layers;
-                              return measured_share(model, std::move(own), request.listener);
-                            });
+    const ProfileCache cache(cache_choice(request.profile_cache));
+    const auto of = [&](const profile::LayerRange& layers) {
+      model::ProfilerOptions own = profiler;
+      own.layers = layers;
+      return own;
+    };
+    const double others = (most - 1) * profiler.concurrency * profiler.threads;
+    return measure_together(
+        job, model::bytes_to_measure(model, profiler), most,
+        [&](const profile::LayerRange& layers) {
+          return measured_to_keep(model, of(layers), request.listener, cache, others);
+        },
+        [&](const profile::LayerRange& layers) {
+          return kept_share(model, of(layers), request.listener, cache);
+        });
   };
   const auto make = [&](const MeasureFor& measure_all) {
     request.measure = [&](int64_t micro_batches) {

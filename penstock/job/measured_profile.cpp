@@ -1,11 +1,15 @@
 #include "penstock/job/measured_profile.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "penstock/job/thread_memory.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/process/busy_others.h"
 
 namespace penstock::job {
 
@@ -27,6 +31,39 @@ profile::Share measured_share(const model::Model& model, model::ProfilerOptions 
   options.progress = {};
   if (!obstacle.empty())
     listener.tell(fmt::format("note: measured without CUDA graphs: {}\n", obstacle));
+  return share;
+}
+
+std::optional<profile::Share> kept_share(const model::Model& model,
+                                         const model::ProfilerOptions& options,
+                                         const Listener& listener, const ProfileCache& cache) {
+  std::optional<CachedProfile> kept = cache.find(profile_key(model, options), options);
+  if (!kept) return std::nullopt;
+  listener.tell(fmt::format(
+      "profile: measured {:%Y-%m-%d %H:%M} and kept in {}; --profile-cache new measures again\n",
+      fmt::localtime(std::chrono::system_clock::to_time_t(kept->measured)),
+      cache.folder().string()));
+  return std::move(kept->share);
+}
+
+profile::Share measured_to_keep(const model::Model& model, const model::ProfilerOptions& options,
+                                const Listener& listener, const ProfileCache& cache,
+                                double others) {
+  const BusyOthers busy;
+  profile::Share share = measured_share(model, options, listener);
+  // Cores that nobody of the job needs may be used, half of them: caches and memory are shared.
+  const double own = others + static_cast<double>(options.concurrency) * options.threads;
+  const double free = std::max(std::thread::hardware_concurrency() - own, 0.0);
+  const double used = std::max(busy.cores() - others, 0.0);
+  constexpr double kTolerated = 0.15;  // as wide as most intervals of predictions
+  if (used <= kTolerated * own + free / 2) {
+    cache.keep(profile_key(model, options), options, share);
+  } else if (!cache.folder().empty()) {
+    listener.tell(fmt::format(
+        "profile: not kept for later runs, since other programs used {:.1f} cores meanwhile; they "
+        "make predictions too slow\n",
+        used));
+  }
   return share;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "penstock/job/listener.h"
+#include "penstock/job/profile_cache.h"
 #include "penstock/model/model.h"
 #include "penstock/model/profiler.h"
 #include "penstock/profile/profile.h"
@@ -22,6 +23,18 @@ profile::Profile measured_profile(const model::Model& model, model::ProfilerOpti
 profile::Share measured_share(const model::Model& model, model::ProfilerOptions options,
                               const Listener& listener,
                               const std::optional<model::ProfiledLoss>& loss = {});
+
+/// What the cache has for these options, and says when it was measured; otherwise nothing.
+std::optional<profile::Share> kept_share(const model::Model& model,
+                                         const model::ProfilerOptions& options,
+                                         const Listener& listener, const ProfileCache& cache);
+
+/// measured_share(), which the cache keeps, unless other programs slowed it down: they used more
+/// than half of the cores that are free and 15 % of the job's own. It says so then. `others`: cores
+/// that ranks of the job use meanwhile on this machine.
+profile::Share measured_to_keep(const model::Model& model, const model::ProfilerOptions& options,
+                                const Listener& listener, const ProfileCache& cache,
+                                double others = 0);
 
 /// A line that says so where a profile in a file was measured with CUDA graphs and the run goes
 /// without, or the other way round; otherwise nothing.

@@ -152,6 +152,23 @@ TEST(MeasureTogether, HostsAreComparedAndServersLeftOut) {
   EXPECT_THAT(results, testing::ElementsAre("1" + text, "0" + text, "1" + text, "0" + text));
 }
 
+// A rank that measures alone would have the machine for itself.
+TEST(MeasureTogether, WhatIsKeptIsTakenWhereAllRanksHaveIt) {
+  for (const int without : {-1, 0, 2}) {
+    const auto results = on_ranks({0, 0, 1}, 0, [&](Job& job) {
+      const JobProfile result = measure_together(
+          job, {1}, 1,
+          [&](const profile::LayerRange&) { return profile::whole_share(profile_of(500)); },
+          [&](const profile::LayerRange&) -> std::optional<profile::Share> {
+            if (job.rank() == without) return std::nullopt;
+            return profile::whole_share(profile_of(100));
+          });
+      return std::to_string(result.profile.costs[0].forward_ns);
+    });
+    EXPECT_THAT(results, testing::Each(without < 0 ? "100" : "500")) << without;
+  }
+}
+
 TEST(MeasureTogether, TheRanksOfAHostMeasureEachLayerOnce) {
   const auto results = on_ranks({0, 0, 0, 1}, 0, [](Job& job) {
     std::string own;

@@ -22,6 +22,7 @@ options::TrainRequest small_request() {
   request.plan.strategy = plan::Strategy::OneFOneBFlush;
   request.plan.workers = 2;
   request.plan.micro_batches = 4;
+  request.plan.profile_cache = "off";
   request.run.batch_size = 16;
   request.run.steps = 3;
   return request;

@@ -13,6 +13,12 @@
 
 namespace penstock::job {
 
+namespace {
+
+constexpr const char* kNothingToDo = "-";
+
+}  // namespace
+
 JobProfile combined(const std::vector<std::optional<profile::Share>>& shares,
                     const std::vector<int>& hosts) {
   struct HostShares {
@@ -75,7 +81,8 @@ std::vector<profile::LayerRange> split_layers(const std::vector<int64_t>& loads,
 }
 
 JobProfile measure_together(Job& job, const std::vector<int64_t>& loads, int most_per_host,
-                            const std::function<profile::Share(profile::LayerRange)>& measure) {
+                            const std::function<profile::Share(profile::LayerRange)>& measure,
+                            const LookUp& look_up) {
   std::vector<int> hosts = job.hosts();
   hosts.resize(hosts.size() - static_cast<size_t>(job.servers()));
   const auto own = static_cast<size_t>(job.rank());
@@ -87,8 +94,17 @@ JobProfile measure_together(Job& job, const std::vector<int64_t>& loads, int mos
         split_layers(loads, static_cast<int>(std::min<int64_t>(on_host, most_per_host)));
     if (before < std::ssize(ranges)) layers = ranges[static_cast<size_t>(before)];
   }
-  const std::vector<std::string> texts =
-      job.together([&] { return layers ? profile::to_json(measure(*layers)) : std::string(); });
+  const std::vector<std::string> kept = job.together([&]() -> std::string {
+    if (!layers) return kNothingToDo;
+    if (!look_up) return {};
+    const std::optional<profile::Share> share = look_up(*layers);
+    return share ? profile::to_json(*share) : std::string();
+  });
+  const bool are_kept = std::ranges::none_of(kept, &std::string::empty);
+  const std::vector<std::string> texts = job.together([&]() -> std::string {
+    if (!layers) return {};
+    return are_kept ? kept[own] : profile::to_json(measure(*layers));
+  });
   std::vector<std::optional<profile::Share>> shares(hosts.size());
   for (size_t r = 0; r < hosts.size(); ++r) {
     if (!texts[r].empty())

@@ -31,11 +31,16 @@ JobProfile combined(const std::vector<std::optional<profile::Share>>& shares,
 /// ranges than `parts` where there are fewer layers. O(layers).
 std::vector<profile::LayerRange> split_layers(const std::vector<int64_t>& loads, int parts);
 
+/// What was measured before, if it was.
+using LookUp = std::function<std::optional<profile::Share>(profile::LayerRange)>;
+
 /// Collective. On every host the first `most_per_host` ranks that train split the layers by their
-/// loads (bytes) and call `measure` with their own, all at the same time; a rank without a layer
-/// measures nothing. All ranks get the result.
+/// loads (bytes). Where `look_up`, if there is one, has the shares of all of them, these are taken.
+/// Otherwise all call `measure` with their own, at the same time; a rank without a layer measures
+/// nothing. All ranks get the result.
 JobProfile measure_together(Job& job, const std::vector<int64_t>& loads, int most_per_host,
-                            const std::function<profile::Share(profile::LayerRange)>& measure);
+                            const std::function<profile::Share(profile::LayerRange)>& measure,
+                            const LookUp& look_up = {});
 
 /// How fast each host is, for people: a line; empty for one host.
 std::string speeds_text(const JobProfile& measured);

@@ -156,6 +156,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
                        .gradient_groups = options::unless_zero(request.run.gradient_groups),
                        .straight = asked.straight,
                        .profile_path = asked.profile,
+                       .profile_cache = asked.profile_cache,
                        .seed = request.run.seed,
                        .optimizer = options::optimizer_of(request),
                        .loss = request.loss};

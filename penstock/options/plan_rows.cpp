@@ -101,6 +101,21 @@ Row sequence_row() {
   return one;
 }
 
+Row profile_cache_row() {
+  Row one = row<&R::plan, &PlanSection::profile_cache>(
+      "--profile-cache",
+      "Folder in which measured profiles are kept, for later runs of the same model, batch size "
+      "and "
+      "machine; off: none; new: measure again (default: $PENSTOCK_PROFILE_CACHE, or "
+      "penstock/profiles in the user's folder of caches)");
+  one.keyword = "profile_cache";
+  one.changes = Changes::Run;
+  one.idle = [](const RunFacts& facts) -> std::string {
+    return facts.request.plan.file.empty() ? "" : "the plan is given (--plan)";
+  };
+  return one;
+}
+
 std::vector<Row> split_rows() {
   return in<R>(
       Section::Plan, kCommandAlone,
@@ -120,9 +135,9 @@ std::vector<Row> split_rows() {
                    "their own, so that results differ from those of one worker by rounding")),
        of_plan("", row<&R::plan, &PlanSection::profile>(
                        "--profile", "Plan from this profile instead of measuring")),
-       of_plan("", chunks_row<R>("chosen")), of_plan("", slack_row<R>("chosen")),
-       of_plan("", keep_row<R>("2p-1 and 2p")), with("weights", Changes::Both, weights_row<R>()),
-       compensate_row()});
+       without("--profile", profile_cache_row()), of_plan("", chunks_row<R>("chosen")),
+       of_plan("", slack_row<R>("chosen")), of_plan("", keep_row<R>("2p-1 and 2p")),
+       with("weights", Changes::Both, weights_row<R>()), compensate_row()});
 }
 
 std::vector<Row> sync_rows() {

@@ -86,6 +86,7 @@ struct PlanSection {
   std::optional<int> tensor = 1;  ///< members of each replica's team; nothing: chosen
   bool sequence = false;          ///< plan::Stage::sequence of all stages with teams
   std::string profile;            ///< a file; empty: measure
+  std::string profile_cache;      ///< job::cache_choice()
   std::optional<int64_t> micro_batches;
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;

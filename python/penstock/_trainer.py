@@ -147,6 +147,9 @@ class Trainer:
         "cuda:0,cuda:1" (neighbouring workers share one where there are more workers), or a
         torch.device. Batches and `state_dict` stay in the memory of the host. Not in a job
     :param cuda_graphs: on GPUs, give all kernels of a forward or backward pass in one call
+    :param profile_cache: a folder in which measured profiles are kept, for later trainers of the
+        same model, batch size and machine; False: none; "new": measure again. None: as the variable
+        PENSTOCK_PROFILE_CACHE says, or penstock/profiles in the user's folder of caches
     :param fabric: in a job, what carries large messages between ranks: "auto" (connections, and the
         memory of the same host), "tcp", "gloo", "mpi" (started by mpirun) or "local", which refuses
         a job of several ranks. All trainers of a program have the same
@@ -211,6 +214,7 @@ class Trainer:
         precision: str | None = None,
         device: str | torch.device = "cpu",
         cuda_graphs: bool = False,
+        profile_cache: PathLike | bool | None = None,
         fabric: str = "auto",
         tls: PathLike | None = None,
         threads: int = 1,
@@ -342,6 +346,7 @@ class Trainer:
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
             tensor=tensor or "", straight=bool(straight), weights=weights or "",
             compensate=compensate or "", sync=sync, precision=precision,
+            profile_cache=_cache(profile_cache),
         )
         if self._job is not None:
             asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}
@@ -401,10 +406,7 @@ class Trainer:
         return found if self._job is None else self._job.from_first(str(found)) == str(True)
 
     def _plan_workers(self) -> int:
-        return max(
-            one["first_worker"] + one["replicas"] * one.get("tensor", 1)
-            for one in self._plan["stages"]
-        )
+        return self._session.workers
 
     # What it is
 
@@ -1064,6 +1066,16 @@ def _word(name: str, value: Any, words: Sequence[str] = ()) -> str:
         expected = f"one of {', '.join(words)}" if words else "a name"
         raise ValueError(f"{name}: expected {expected}, found {value!r:.60}")
     return value
+
+
+def _cache(value: Any) -> str:
+    if value is None or value is True:
+        return ""
+    if value is False:
+        return "off"
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"profile_cache: expected a folder, \"new\", or False, found {value!r:.60}")
+    return os.fspath(value)
 
 
 def _loss(loss: Any, smoothing: float | None, ignored: int | None) -> tuple[str, float, int]:

@@ -397,6 +397,24 @@ class TrainerTest(unittest.TestCase):
             trainer = quick(wrap(model), x[:4], strategy="serial", workers=1)
             model.load_state_dict(trainer.state_dict(), strict=True)
 
+    def test_a_profile_that_is_kept_makes_the_same_plan(self):
+        x, _ = samples(32)
+        model = Net().eval()
+
+        def predicted(cache):
+            trainer = penstock.Trainer(model, x, workers=2, batch_size=32, profile_cache=cache)
+            return trainer.plan["throughput_samples_per_s"]
+
+        with tempfile.TemporaryDirectory() as folder:
+            first = predicted(folder)
+            if not list(Path(folder).glob("*.json")):
+                self.skipTest("other programs use the cores: nothing is kept")
+            self.assertEqual(predicted(Path(folder)), first)
+            self.assertNotEqual(predicted(False), first)
+        for wrong in (3, 1.5, ["folder"]):
+            with self.assertRaisesRegex(TypeError, "profile_cache: expected a folder"):
+                predicted(wrong)
+
     def test_fewer_workers_than_asked_for_are_said(self):
         x, _ = samples()
         with self.assertWarnsRegex(UserWarning, "the plan uses 1 of 2 workers"):

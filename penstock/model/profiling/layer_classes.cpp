@@ -32,9 +32,14 @@ class Keys {
 
   /// Nothing: the layer is like no other.
   std::optional<std::string> of(LayerId id) const {
+    return makes_result(id) ? std::nullopt : work(id);
+  }
+
+  /// Nothing: the layer does not say what it does.
+  std::optional<std::string> work(LayerId id) const {
     const Layer& layer = model_.layer(id);
     const auto* const code = dynamic_cast<const KnownCode*>(&layer);
-    if (code == nullptr || makes_result(id)) return std::nullopt;
+    if (code == nullptr) return std::nullopt;
     std::string key = fmt::format("{}\n{}\nweights{}\nbuffers{}\n", layer.kind(), code->code(),
                                   shapes_of(layer.parameters()), shapes_of(layer.buffers()));
     for (const graph::ValueRef& input : model_.graph().layer(id).inputs) {
@@ -84,3 +89,31 @@ std::vector<LayerClass> layer_classes(const Model& model, LayerId first, LayerId
 }
 
 }  // namespace penstock::model::detail
+
+namespace penstock::model {
+
+std::string work_text(const Model& model) {
+  const detail::Keys keys(model);
+  const auto place = [](const graph::ValueRef& value) {
+    return fmt::format(" {}/{}", value.layer.value, value.output);
+  };
+  std::string text = model.name() + '\n';
+  for (int32_t l = 0; l < model.graph().num_layers(); ++l) {
+    const LayerId id{l};
+    const graph::LayerNode& node = model.graph().layer(id);
+    const std::optional<std::string> work = keys.work(id);
+    if (!work) return {};
+    text +=
+        fmt::format("{}\n{}keeps {}\nreads", node.name, *work, model.layer(id).constant_bytes());
+    for (const graph::ValueRef& input : node.inputs) text += place(input);
+    for (const graph::WeightTie& tie : node.ties)
+      text +=
+          fmt::format(" tied {} {}/{}", tie.parameter, tie.owner.layer.value, tie.owner.parameter);
+    text += '\n';
+  }
+  text += "results";
+  for (const graph::ValueRef& result : model.graph().outputs()) text += place(result);
+  return text;
+}
+
+}  // namespace penstock::model

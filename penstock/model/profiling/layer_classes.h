@@ -1,6 +1,7 @@
-// Which layers of a model cost the same: those of repeated blocks. Internal to the profiler.
+// Which layers of a model cost the same: those of repeated blocks; and which models do.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -20,3 +21,12 @@ using LayerClass = std::vector<LayerId>;
 std::vector<LayerClass> layer_classes(const Model& model, LayerId first, LayerId last);
 
 }  // namespace penstock::model::detail
+
+namespace penstock::model {
+
+/// All that the times of the model's layers depend on, but the machine and the options: its layers
+/// with their names, code (known_code.h), shapes and types, and what reads what. Models of equal
+/// texts have equal profiles. Empty where a layer does not say what it does.
+std::string work_text(const Model& model);
+
+}  // namespace penstock::model
