@@ -162,10 +162,7 @@ class TeamCheck final : public StepTypes {
     }
   }
 
-  static bool is_conversion(const Step& step) {
-    return step.team && (step.team->kind == TeamStep::Kind::SumBackward ||
-                         step.team->kind == TeamStep::Kind::OwnPart);
-  }
+  static bool is_conversion(const Step& step) { return step.team && is_form(step.team->kind); }
 
   bool is_of_part(const TeamStep& step, const Type& part) const {
     const model::TensorPart expected = p_.member.part(part, {}, 0);
@@ -186,14 +183,31 @@ class TeamCheck final : public StepTypes {
     step_has_gradient_ = true;
     const Type& from = type(reads.front());
     const Type& to = type(outputs.front());
-    const bool sums = step.team->kind == TeamStep::Kind::SumBackward;
-    if (from.kind != Kind::Equal || (sums ? to.kind != Kind::Pending : !to.is_part()))
+    if (!converts(step.team->kind, from.kind, to.kind))
       return add(step, fmt::format("makes {} of {}", to_string(to), to_string(from)));
-    if (!sums && !is_of_part(*step.team, to)) return add(step, "takes another part than its own");
-    if (!sums && to.blocks.size() > 1 && !is_shared(reads.front()))
+    const Type& part = to.is_part() ? to : from;
+    if (part.is_part() && !is_of_part(*step.team, part))
+      return add(step, "takes another part than its own");
+    const bool joins = from.is_part() || !is_shared(reads.front());
+    if (part.is_part() && part.blocks.size() > 1 && joins)
       return add(step, "has no gradient for several blocks");
     const auto origin = origins_.find(reads.front());
     origins_[outputs.front()] = origin == origins_.end() ? reads.front() : origin->second;
+  }
+
+  static bool converts(TeamStep::Kind kind, Kind from, Kind to) {
+    switch (kind) {
+      case TeamStep::Kind::SumBackward:
+        return from == Kind::Equal && to == Kind::Pending;
+      case TeamStep::Kind::OwnPart:
+        return from == Kind::Equal && to == Kind::Part;
+      case TeamStep::Kind::Gather:
+        return from == Kind::Part && to == Kind::Equal;
+      case TeamStep::Kind::GatherSum:
+        return from == Kind::Part && to == Kind::Pending;
+      default:
+        return false;
+    }
   }
 
   bool origins_or_made(const std::string& name) const {
@@ -204,6 +218,7 @@ class TeamCheck final : public StepTypes {
   size_t check_step(const Step& whole, size_t next) {
     const std::vector<Step>& own = p_.made.program.steps;
     const StepEdit expected(whole, p_.program);
+    if (!expected.outputs().empty() && laid_out_.contains(expected.outputs().front())) return next;
     if (next >= own.size()) {
       add(whole, "is left out");
       return next;
@@ -223,6 +238,9 @@ class TeamCheck final : public StepTypes {
     if (step.gradient != whole.gradient)
       add(step, "hands gradients on where the whole layer's step does not, or the reverse");
     check_reads(expected, edit, is_partial);
+    const std::vector<std::string> reads = edit.reads();
+    if (edit.is_in_place() && !reads.empty() && origin_of(reads.front()) != reads.front())
+      add(step, "changes a value in another form");
     check_types(expected, edit, is_partial);
     return is_partial ? check_sum(expected, made.front(), next) : next;
   }
@@ -255,10 +273,40 @@ class TeamCheck final : public StepTypes {
     return has ? step.tensor("bias").value_or("") : "";
   }
 
+  /// The step that lays partial numbers out in more dimensions, if the member does that before they
+  /// are summed: the only one that reads what the whole layer's step makes, in the same rows.
+  std::optional<StepEdit> layout_of(const StepEdit& expected, const std::string& partial,
+                                    const StepEdit& edit) {
+    const std::string rows = expected.outputs().front();
+    std::vector<StepEdit> readers;
+    for (const Step& step : p_.program.steps) {
+      const StepEdit reader(step, p_.program);
+      const std::vector<std::string> reads = reader.reads();
+      if (std::find(reads.begin(), reads.end(), rows) != reads.end()) readers.push_back(reader);
+    }
+    const auto& outputs = p_.parts.outputs;
+    if (readers.size() != 1 || std::find(outputs.begin(), outputs.end(), rows) != outputs.end() ||
+        edit.reads() != std::vector{partial} || edit.outputs().size() != 1 ||
+        type(edit.outputs().front()).kind != Kind::Partial || edit.step().team)
+      return std::nullopt;
+    const StepEdit& reader = readers.front();
+    const bool is_view =
+        reader.name() == "view" || reader.name() == "reshape" || reader.name() == "_unsafe_view";
+    if (!is_view || reader.outputs().size() != 1 || !is_same_step(edit, reader))
+      return std::nullopt;
+    const ValueSizes& from = sizes(rows);
+    const ValueSizes& to = sizes(reader.outputs().front());
+    const std::string bias = bias_of(expected);
+    const bool keeps_rows = from.rank() == 2 && to.rank() > 1 && to.fixed.back() &&
+                            from.fixed.back() && from.numbers.back() == to.numbers.back();
+    if (!keeps_rows || (!bias.empty() && sizes(bias).rank() != 1)) return std::nullopt;
+    return reader;
+  }
+
   /// The sum over the members, and the bias once.
-  size_t check_sum(const StepEdit& expected, const std::string& partial, size_t next) {
+  size_t check_sum(const StepEdit& expected, std::string partial, size_t next) {
     const std::vector<Step>& own = p_.made.program.steps;
-    const std::string output = expected.outputs().front();
+    std::string output = expected.outputs().front();
     const auto take = [&](auto&& is_wanted) -> std::optional<StepEdit> {
       if (next >= own.size() || own[next].gradient != expected.step().gradient) return std::nullopt;
       StepEdit step(own[next], p_.made.program);
@@ -270,20 +318,32 @@ class TeamCheck final : public StepTypes {
       add(expected.step(), what);
       return next;
     };
+    const auto apart = next < own.size() && !own[next].team
+                           ? layout_of(expected, partial, StepEdit(own[next], p_.made.program))
+                           : std::nullopt;
+    if (apart && own[next].gradient == expected.step().gradient) {
+      partial = StepEdit(own[next++], p_.made.program).outputs().front();
+      output = apart->outputs().front();
+      origins_[partial] = output;
+      laid_out_.insert(output);
+      made_.insert(output);
+    }
     const auto sum = take([&](const StepEdit& s) {
-      return s.step().team && s.step().team->kind == TeamStep::Kind::SumForward &&
-             s.reads() == std::vector{partial};
+      return s.step().team && s.reads() == std::vector{partial} && sums(*s.step().team, s);
     });
     if (!sum) return fail("makes partial numbers that are not summed");
     std::string made = sum->outputs().front();
+    const Type summed = type(made);
     std::string bias = bias_of(expected);
     if (!bias.empty()) {
       const auto shaped = take([&](const StepEdit& s) {
         return s.name() == "reshape" && s.reads() == std::vector{bias};
       });
       if (shaped) bias = shaped->outputs().front();
+      while (next < own.size() && is_conversion(own[next])) convert(own[next++]);
       const auto added = take([&](const StepEdit& s) {
-        return s.reads() == std::vector{made, bias} &&
+        return s.reads().size() == 2 && s.reads()[0] == made && origin_of(s.reads()[1]) == bias &&
+               (!summed.is_part() || is_shared(s.reads()[1])) &&
                adds_bias(expected, shaped ? &*shaped : nullptr, s, sizes(output).rank());
       });
       if (!added) return fail("has a bias that is not added to the sum as it should be");
@@ -293,9 +353,19 @@ class TeamCheck final : public StepTypes {
           take([&](const StepEdit& s) { return is_copy(s) && s.reads() == std::vector{made}; });
       if (copied) made = copied->outputs().front();
     }
-    if (made != output || type(output).kind != Kind::Equal)
-      return fail("has a sum that nobody reads");
+    const bool is_same = summed.is_part() ? same_part(type(output), summed) &&
+                                                type(output).dimension == summed.dimension
+                                          : type(output).kind == Kind::Equal;
+    if (made != output || !is_same) return fail("has a sum that nobody reads");
     return next;
+  }
+
+  /// Whether the step makes equal numbers of partial ones, or the member's part of them.
+  bool sums(const TeamStep& step, const StepEdit& edit) const {
+    const Type& made = type(edit.outputs().front());
+    if (step.kind == TeamStep::Kind::SumForward) return made.kind == Kind::Equal;
+    return step.kind == TeamStep::Kind::SumPart && made.is_part() && made.blocks.size() == 1 &&
+           is_of_part(step, made);
   }
 
   void check_types(const StepEdit& expected, const StepEdit& edit, bool is_partial) {
@@ -306,8 +376,10 @@ class TeamCheck final : public StepTypes {
                           std::all_of(made.begin(), made.end(), is_equal);
     try {
       if (is_whole) {
-        if (edit.step().team || !is_same_step(edit.step(), expected.step()))
+        if (edit.step().team || !is_same_step(edit, expected))
           add(edit.step(), "does something else with whole values");
+      } else if (is_pending(reads, made)) {
+        check_pending(expected, edit);
       } else if (edit.step().team && edit.step().team->kind != TeamStep::Kind::WholeMask) {
         check_own(expected, edit);
       } else if (!has_same_operator(expected, edit, is_partial)) {
@@ -324,7 +396,33 @@ class TeamCheck final : public StepTypes {
     }
   }
 
-  static bool is_same_step(const Step& one, const Step& other) {
+  /// Whether the step reads and makes no parts, and some values are pending.
+  bool is_pending(const std::vector<std::string>& reads,
+                  const std::vector<std::string>& made) const {
+    const auto is_no_part = [&](const std::string& name) {
+      return type(name).kind == Kind::Equal || type(name).kind == Kind::Pending;
+    };
+    return std::all_of(reads.begin(), reads.end(), is_no_part) &&
+           std::all_of(made.begin(), made.end(), is_no_part);
+  }
+
+  /// A gradient that is to be summed becomes that of what was read: sums of gradients are
+  /// gradients of sums.
+  void check_pending(const StepEdit& expected, const StepEdit& edit) {
+    for (const std::string& name : edit.reads()) {
+      if (!is_shared(name)) return add(edit.step(), describe(edit));
+    }
+    for (const std::string& name : edit.outputs()) {
+      if (!is_shared(name)) return add(edit.step(), describe(edit));
+    }
+    if (edit.is_in_place() || edit.step().team || !is_same_step(edit, expected))
+      add(edit.step(), "does something else with pending values");
+  }
+
+  bool is_same_step(StepEdit edit, const StepEdit& expected) const {
+    for (const std::string& name : edit.reads()) edit.rename(name, origin_of(name));
+    const Step& one = edit.step();
+    const Step& other = expected.step();
     const auto is_same = [](const exported::NamedArgument& a, const exported::NamedArgument& b) {
       return a.name == b.name && a.value == b.value;
     };
@@ -534,7 +632,8 @@ class TeamCheck final : public StepTypes {
   std::set<std::string> with_gradient_;
   std::map<std::string, std::string> origins_;  ///< of values in other forms
   std::set<std::string> made_;
-  bool step_has_gradient_ = true;  ///< of the one that is checked
+  std::set<std::string> laid_out_;  ///< what the whole layer's steps make that members sum
+  bool step_has_gradient_ = true;   ///< of the one that is checked
   std::vector<std::string> errors_;
 };
 

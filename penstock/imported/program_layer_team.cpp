@@ -105,11 +105,28 @@ std::map<std::string, size_t> row_dimensions(const FlatProgram& program,
   return rows;
 }
 
+/// Asks another walk, but for sequences.
+class WithoutSequences final : public shard::Walk {
+ public:
+  explicit WithoutSequences(shard::Walk& walk) : Walk(walk.regions()), walk_(walk) {}
+  std::optional<Type> spread(size_t parameter) override { return walk_.spread(parameter); }
+  int team() const override { return walk_.team(); }
+
+ private:
+  shard::Walk& walk_;
+};
+
 /// Answers as the types say.
 class KnownTypes final : public shard::Walk {
  public:
   KnownTypes(shard::Regions& regions, const shard::LayerTypes& types, int team)
       : Walk(regions), types_(types), team_(team) {}
+  std::optional<Type> fixed_sequence(int64_t places) override {
+    for (const Type& type : types_.sequences) {
+      if (type.blocks.front() == places) return type;
+    }
+    return std::nullopt;
+  }
   std::optional<Type> spread(size_t parameter) override {
     const Type& type = types_.weights.at(parameter);
     return type.is_part() ? std::optional(type) : std::nullopt;
@@ -153,7 +170,22 @@ std::vector<std::string> ProgramLayer::check(const model::Layer& piece,
 
 shard::LayerTypes ProgramLayer::infer(const std::vector<Type>& inputs, const Shapes&,
                                       shard::Walk& walk) const {
-  return in_team(parts_, program_, inputs, walk, nullptr).types;
+  shard::LayerTypes found = in_team(parts_, program_, inputs, walk, nullptr).types;
+  // What all steps read whole, other layers may read so, too: it comes in that form.
+  std::vector<Type> read = inputs;
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (walk.regions().is_sequence(inputs[i])) read[i] = found.inputs[i];
+  }
+  if (read == inputs) return found;
+  WithoutSequences none(walk);
+  shard::Walk& same = found.sequences.empty() ? static_cast<shard::Walk&>(none) : walk;
+  shard::LayerTypes again = in_team(parts_, program_, read, same, nullptr).types;
+  const bool is_same = again.outputs == found.outputs && again.weights == found.weights;
+  if (is_same) return again;
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (walk.regions().is_sequence(inputs[i])) found.inputs[i] = inputs[i];
+  }
+  return found;
 }
 
 std::vector<shard::Piece> ProgramLayer::pieces(const shard::LayerTypes& types, const Shapes&,
@@ -184,8 +216,8 @@ std::vector<shard::Piece> ProgramLayer::pieces(const shard::LayerTypes& types, c
     own.weight_gradients_can_wait =
         own.weight_gradients_can_wait &&
         std::none_of(program.steps.begin(), program.steps.end(), [](const Step& step) {
-          return step.team && (step.team->kind == TeamStep::Kind::SumBackward ||
-                               step.team->kind == TeamStep::Kind::OwnPart);
+          return step.team &&
+                 (is_form(step.team->kind) || step.team->kind == TeamStep::Kind::SumPart);
         });
   }
   own.steps.resize(program.steps.size());

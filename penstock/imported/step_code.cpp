@@ -79,6 +79,7 @@ std::string code_of(const Step& step, const FlatProgram& program,
     code += fmt::format(" part of {} along dimension {}:", step.team->whole, step.team->dimension);
     for (const model::TensorPart::Run& run : step.team->runs)
       code += fmt::format(" {}+{}", run.begin, run.length);
+    for (const int64_t length : step.team->lengths) code += fmt::format(" of {}", length);
   }
   return code + '\n';
 }

@@ -12,6 +12,7 @@
 
 #include "penstock/imported/import_model.h"
 #include "penstock/imported/program_layer.h"
+#include "penstock/imported/step_edit.h"
 #include "penstock/imported/team_layer.h"
 #include "penstock/imported/testing_team_rules.h"
 #include "penstock/shard/check_types.h"
@@ -22,7 +23,14 @@ namespace {
 
 using model::Tensors;
 
-constexpr shard::ShardOptions kAll{.only_worthwhile = false};
+const shard::ShardOptions kAll{.only_worthwhile = false};
+const shard::ShardOptions kInPlaces{.only_worthwhile = false, .sequence = {true}};
+
+shard::ShardedModel in_team_of(const std::shared_ptr<const model::Model>& whole, int members,
+                               const shard::ShardOptions& options) {
+  const std::vector<StageId> stages(static_cast<size_t>(whole->graph().num_layers()), StageId{0});
+  return shard::shard(whole, stages, {members}, options);
+}
 
 std::shared_ptr<const model::Model> program(const std::string& name) {
   return std::make_shared<const model::Model>(
@@ -47,8 +55,7 @@ Tensors random_inputs(const model::Model& model, int64_t batch) {
 /// The share of the trained numbers that is in parts; `why`: of what is not.
 double spread_share(const std::shared_ptr<const model::Model>& model, int members,
                     std::string& why) {
-  const std::vector<StageId> stages(static_cast<size_t>(model->graph().num_layers()), StageId{0});
-  const shard::ShardedModel sharded = shard::shard(model, stages, {members}, kAll);
+  const shard::ShardedModel sharded = in_team_of(model, members, kAll);
   EXPECT_EQ(shard::check_types(sharded), std::vector<std::string>());
   why.clear();
   for (const std::string& layer : sharded.shares[0].whole_layers) why += layer + '\n';
@@ -60,15 +67,24 @@ struct Spread {
   std::string program;
   double of_two = 0;    ///< at least this share, by 2 members
   double of_three = 0;  ///< by 3, and by 4
+  struct Places {
+    int steps = 0;          ///< of 2 members, at least, that make parts of sequences
+    int64_t positions = 0;  ///< numbers of embedded positions
+    int whole_sums = 0;     ///< of values of three dimensions that no sample has
+  };
+  std::optional<Places> sequences = {};
 };
 
 class ProgramInTeam : public testing::TestWithParam<Spread> {};
 
 // All but norms and biases of what is summed; two heads have no parts for three members.
 INSTANTIATE_TEST_SUITE_P(Models, ProgramInTeam,
-                         testing::Values(Spread{"grouped", 0.97, 0.97}, Spread{"tokens", 0.96, 0.5},
-                                         Spread{"letters", 0.97, 0.7}, Spread{"ownloss", 0.96, 0.5},
-                                         Spread{"transformer", 0.46, 0.06}, Spread{"counted", 1, 1},
+                         testing::Values(Spread{"grouped", 0.97, 0.97, {{54, 0, 2}}},
+                                         Spread{"tokens", 0.96, 0.5, {{38, 8 * 16}}},
+                                         Spread{"letters", 0.97, 0.7, {{38, 16 * 16}}},
+                                         Spread{"ownloss", 0.96, 0.5, {{38, 8 * 16}}},
+                                         Spread{"transformer", 0.46, 0.06, {{20, 5000}}},
+                                         Spread{"counted", 1, 1, {{4, 0}}},
                                          Spread{"cnn", 0.99, 0.99}),
                          [](const auto& info) { return info.param.program; });
 
@@ -81,6 +97,58 @@ TEST_P(ProgramInTeam, ComputesWhatTheWholeDoes) {
               members == 2 ? GetParam().of_two : GetParam().of_three)
         << why;
     shard::testing::expect_same(whole, random_inputs(*whole, 3), members, kAll);
+  }
+}
+
+struct Sequences {
+  int steps = 0;       ///< that make a part of the places of a sequence
+  int whole_sums = 0;  ///< of numbers with places, that every member has whole
+  int64_t summed = 0;  ///< numbers of weights of member 0 whose gradients are summed
+};
+
+Sequences sequences_of(const shard::ShardedModel& sharded) {
+  Sequences found;
+  for (int32_t l = 0; l < sharded.model.graph().num_layers(); ++l) {
+    const auto* own = dynamic_cast<const ProgramLayer*>(&sharded.model.layer(LayerId{l}));
+    if (own == nullptr) continue;
+    const std::vector<model::ParameterSpec> specs = own->parameters();
+    for (size_t w = 0; w < specs.size(); ++w) {
+      if (sharded.model.part(LayerId{l})->member == 0 &&
+          sharded.types[static_cast<size_t>(l)].weights[w].kind == shard::Kind::Pending)
+        found.summed += c10::multiply_integers(specs[w].shape);
+    }
+    for (const Step& step : own->program().steps) {
+      const std::vector<std::string> made = StepEdit(step, own->program()).outputs();
+      const auto& types = own->parts().value_types;
+      found.steps += std::any_of(made.begin(), made.end(), [&](const std::string& name) {
+        const auto type = types.find(name);
+        return type != types.end() && sharded.regions.is_sequence(type->second);
+      });
+      found.whole_sums += step.team && step.team->kind == TeamStep::Kind::SumForward &&
+                          own->program().tensors.at(made.front()).sizes.size() == 3;
+    }
+  }
+  return found;
+}
+
+/// Reduce-scatter and gather have the bytes of the sums in their place. Gradients of weights that
+/// members use for their places are summed besides, and those of position embeddings are gathered.
+TEST_P(ProgramInTeam, SharesThePlacesOfSequences) {
+  const auto whole = program(GetParam().program);
+  const Tensors inputs = random_inputs(*whole, 3);
+  for (const int members : {2, 3, 4}) {
+    SCOPED_TRACE(members);
+    const shard::ShardedModel sharded = in_team_of(whole, members, kInPlaces);
+    EXPECT_EQ(shard::check_types(sharded), std::vector<std::string>());
+    const Sequences found = sequences_of(sharded);
+    const int64_t with = shard::testing::expect_same(whole, inputs, members, kInPlaces);
+    const auto expected = GetParam().sequences;
+    if (!expected) EXPECT_EQ(found.steps, 0);
+    if (!expected || members != 2) continue;
+    EXPECT_GE(found.steps, expected->steps);
+    EXPECT_EQ(found.whole_sums, expected->whole_sums);
+    const int64_t without = shard::testing::expect_same(whole, inputs, members, kAll);
+    EXPECT_LE(with, without + 8 * found.summed + 4 * expected->positions);
   }
 }
 
@@ -153,11 +221,13 @@ TEST(ProgramsInTeams, FurtherModels) {
       SCOPED_TRACE(members);
       std::string why;
       EXPECT_GT(spread_share(whole, members, why), 0.5) << why;
-      if (std::getenv("PENSTOCK_MODELS_FLOAT64") != nullptr) {
-        shard::testing::expect_same(whole, random_inputs(*whole, 3), members, kAll, 1e-10);
-        continue;
+      const bool is_double = std::getenv("PENSTOCK_MODELS_FLOAT64") != nullptr;
+      for (const shard::ShardOptions& options : {kAll, kInPlaces}) {
+        shard::testing::expect_same(whole, random_inputs(*whole, 3), members, options,
+                                    is_double ? 1e-10 : 1e-5, is_double ? at::kDouble : at::kFloat);
       }
-      shard::testing::expect_same(whole, random_inputs(*whole, 3), members, kAll, 1e-5, at::kFloat);
+      EXPECT_EQ(shard::check_types(in_team_of(whole, members, kInPlaces)),
+                std::vector<std::string>());
     }
   }
 }

@@ -11,27 +11,49 @@ namespace penstock::imported {
 using exported::TensorArgument;
 using shard::Type;
 
+namespace {
+
+/// The step makes numbers of which `like` is the sum over the members.
+std::string emit_partial(TeamValues& values, StepEdit& edit, const std::string& like) {
+  const std::string partial = like + ".partial";
+  edit.step().node.outputs.front() = TensorArgument{partial};
+  values.set_partial(partial, like);
+  values.emit(edit);
+  return partial;
+}
+
+}  // namespace
+
 void sum_partial(TeamValues& values, StepEdit edit, const std::string& bias,
                  size_t bias_dimension) {
-  const std::string output = edit.outputs().front();
-  const std::string partial = output + ".partial";
-  exported::Node& node = edit.step().node;
-  node.outputs.front() = TensorArgument{partial};
-  values.set_partial(partial, output);
-  values.emit(edit);
+  std::string output = edit.outputs().front();
+  std::string partial = emit_partial(values, edit, output);
+  const exported::Node& node = edit.step().node;
+  const bool is_along_last =
+      bias.empty() || (bias_dimension == 1 && values.sizes(bias).rank() == 1);
+  if (const auto view = is_along_last ? values.laid_out(output) : std::nullopt) {
+    StepEdit apart = *view;
+    apart.rename(output, partial);
+    output = view->outputs().front();
+    partial = emit_partial(values, apart, output);
+    values.skip(*view);
+    bias_dimension = values.sizes(output).rank() - 1;
+  }
   const bool is_last = bias.empty() && !values.is_changed(output);
-  const std::string sum =
-      values.emit({.kind = TeamStep::Kind::SumForward}, {{"x", TensorArgument{partial}}}, output,
-                  Type::equal(), is_last ? output : "");
+  const Type type = values.type_of_sum(output);
+  const std::string sum = values.emit_sum(partial, output, type, is_last ? output : "");
   if (is_last) return;
   const auto make = [&](const std::string& target, std::vector<exported::NamedArgument> inputs,
                         const std::string& made) {
-    values.pass(StepEdit({.node = {.target = target,
-                                   .inputs = std::move(inputs),
-                                   .outputs = {TensorArgument{made}},
-                                   .name = node.name},
-                          .gradient = edit.step().gradient},
-                         values.program()));
+    const StepEdit step({.node = {.target = target,
+                                  .inputs = std::move(inputs),
+                                  .outputs = {TensorArgument{made}},
+                                  .name = node.name},
+                         .gradient = edit.step().gradient},
+                        values.program());
+    if (!type.is_part()) return values.pass(step);
+    values.set(made, type);
+    values.emit(step);
   };
   // What a sum has made must not be changed in place.
   if (bias.empty())
@@ -45,6 +67,7 @@ void sum_partial(TeamValues& values, StepEdit edit, const std::string& bias,
     make("torch.ops.aten.reshape.default", {{"self", TensorArgument{bias}}, {"shape", shape}},
          addend);
   }
+  if (type.is_part()) addend = values.pending(addend, type, edit);
   make("torch.ops.aten.add.Tensor",
        {{"self", TensorArgument{sum}}, {"other", TensorArgument{addend}}}, output);
 }
@@ -83,13 +106,15 @@ void linear(TeamValues& values, StepEdit edit) {
     if (!bias.empty()) edit.set_none("bias");
     return sum_partial(values, std::move(edit), bias, last);
   }
-  if (type.is_part()) {
+  const bool may_spread = !type.is_part() || values.is_sequence(type);
+  const auto rows = may_spread ? values.spread(weight, 0, edit) : std::optional<Type>();
+  if (type.is_part() && !rows) {
     set_pending(values, edit, "weight", type);
     set_pending(values, edit, "bias", type);
     return finish(values, edit, type);
   }
-  const auto rows = values.spread(weight, 0, edit);
   if (!rows) return values.pass(edit);
+  values.take_whole(input);
   set_pending(values, edit, "input", *rows);
   set_part(values, edit, "bias", moved(*rows, 0));
   values.keep_origin(weight, edit.outputs().front());
@@ -155,7 +180,10 @@ void product(TeamValues& values, StepEdit edit, const Product& names) {
       set_part(values, edit, "self", moved(b, values.sizes(edit.need("self")).rank() - 1));
     return finish(values, edit, moved(b, rank - 1));
   }
-  if (a.is_part() && a.dimension + 2 == left_rank) {  // rows
+  const bool may_spread =
+      right_rank == 2 && !b.is_part() && (!a.is_part() || values.is_sequence(a));
+  const auto columns = may_spread ? values.spread(right, 1, edit) : std::optional<Type>();
+  if (!columns && a.is_part() && a.dimension + 2 == left_rank) {  // rows
     if (b.is_part()) values.refuse(b, edit, "multiplies parts of rows by other parts");
     if (right_rank < 2) values.refuse(a, edit, "multiplies a vector");
     set_pending(values, edit, names.right, a);
@@ -166,12 +194,12 @@ void product(TeamValues& values, StepEdit edit, const Product& names) {
     }
     return finish(values, edit, moved(a, rank - 2));
   }
-  if (a.is_part() || b.is_part()) {  // the same in all matrices
+  if (!columns && (a.is_part() || b.is_part())) {  // the same in all matrices
     const Aligned aligned = read_aligned(values, edit, {left, right}, rank);
     return finish(values, edit, aligned.type);
   }
-  const auto columns = right_rank == 2 ? values.spread(right, 1, edit) : std::optional<Type>();
   if (!columns) return values.pass(edit);
+  values.take_whole(left);
   set_pending(values, edit, names.left, *columns);
   if (names.adds)
     set_part(values, edit, "self", moved(*columns, values.sizes(edit.need("self")).rank() - 1));
@@ -249,8 +277,7 @@ void embedding(TeamValues& values, StepEdit edit) {
                                            {"tokens", TensorArgument{indices}},
                                            {"padding", edit.number("padding_idx").value_or(-1)}},
                                           output, Type::partial());
-  values.emit({.kind = TeamStep::Kind::SumForward}, {{"x", TensorArgument{partial}}}, output,
-              Type::equal(), output);
+  values.emit_sum(partial, output, values.type_of_sum(output), output);
 }
 
 /// query, key, value [..., heads, places, features], with fewer heads of keys where grouped.

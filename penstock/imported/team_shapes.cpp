@@ -69,7 +69,11 @@ void reshape(TeamValues& values, StepEdit edit) {
     values.refuse(shaped.type, edit,
                   "gives the parts no dimension of their own (one head is none)");
   // Few places may be no units, such as queries, keys and values that are taken apart afterwards.
-  for (const int64_t length : found->divides) values.regions().divide(shaped.type.region, length);
+  for (const int64_t length : found->divides) {
+    if (values.is_sequence(shaped.type) && length != values.regions().units(shaped.type.region))
+      values.refuse(shaped.type, edit, "takes several places as one");
+    values.regions().divide(shaped.type.region, length);
+  }
   const Type made = Type::part(found->dimension, shaped.type.region, found->blocks);
   for (const std::string_view argument : {"size", "shape"}) {
     if (edit.numbers(argument).size() == to.rank())

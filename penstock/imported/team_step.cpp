@@ -16,6 +16,10 @@ model::VocabularyPart part_of(const TeamStep& step) {
   return {.first = run.begin, .own = run.length, .all = step.whole};
 }
 
+model::Division division_of(const TeamStep& step) {
+  return {.dimension = static_cast<int64_t>(step.dimension), .lengths = step.lengths};
+}
+
 /// logits, targets, reduction, ignored targets, label smoothing: as cross_entropy_loss of the whole
 /// logits [targets, classes, ...], of which each member has some classes (Shoeybi et al. 2019,
 /// section 3): the same number for all.
@@ -45,11 +49,21 @@ at::Tensor own_rows(const TeamStep& step, const std::vector<c10::IValue>& argume
 }
 
 at::Tensor own_part(const TeamStep& step, const at::Tensor& whole, model::Team* team) {
-  if (team != nullptr && whole.requires_grad() && at::GradMode::is_enabled()) {
-    return model::part(
-        whole, *team, {.dimension = static_cast<int64_t>(step.dimension), .lengths = step.lengths});
-  }
+  if (team != nullptr && whole.requires_grad() && at::GradMode::is_enabled())
+    return model::part(whole, *team, division_of(step));
   return own_runs(whole, step);
+}
+
+/// Of the member's part. Without a team those of others are zeros.
+at::Tensor all_places(const TeamStep& step, const at::Tensor& own, model::Team* team) {
+  if (team != nullptr) {
+    return step.kind == TeamStep::Kind::Gather ? model::gather(own, *team, division_of(step))
+                                               : model::gather_sum(own, *team, division_of(step));
+  }
+  const auto dimension = static_cast<int64_t>(step.dimension);
+  std::vector<int64_t> missing = own.sizes().vec();
+  missing.at(step.dimension) = step.whole - own.size(dimension);
+  return at::cat({own, at::zeros(missing, own.options())}, dimension);
 }
 
 }  // namespace
@@ -58,10 +72,16 @@ std::string target_of(TeamStep::Kind kind) {
   switch (kind) {
     case TeamStep::Kind::SumForward:
       return "penstock.sum_forward";
+    case TeamStep::Kind::SumPart:
+      return "penstock.sum_part";
     case TeamStep::Kind::SumBackward:
       return "penstock.sum_backward";
     case TeamStep::Kind::OwnPart:
       return "penstock.own_part";
+    case TeamStep::Kind::Gather:
+      return "penstock.gather";
+    case TeamStep::Kind::GatherSum:
+      return "penstock.gather_sum";
     case TeamStep::Kind::Embedding:
       return "penstock.embedding";
     case TeamStep::Kind::CrossEntropy:
@@ -70,6 +90,11 @@ std::string target_of(TeamStep::Kind kind) {
       break;
   }
   return {};
+}
+
+bool is_form(TeamStep::Kind kind) {
+  return kind == TeamStep::Kind::SumBackward || kind == TeamStep::Kind::OwnPart ||
+         kind == TeamStep::Kind::Gather || kind == TeamStep::Kind::GatherSum;
 }
 
 at::Tensor own_runs(const at::Tensor& whole, const TeamStep& step) {
@@ -91,8 +116,14 @@ at::Tensor run_team_step(const TeamStep& step, const std::vector<c10::IValue>& a
     case TeamStep::Kind::SumBackward:
       return team == nullptr ? arguments[0].toTensor()
                              : model::sum_backward(arguments[0].toTensor(), *team);
+    case TeamStep::Kind::SumPart:
+      return team == nullptr ? own_runs(arguments[0].toTensor(), step).contiguous()
+                             : model::sum_part(arguments[0].toTensor(), *team, division_of(step));
     case TeamStep::Kind::OwnPart:
       return own_part(step, arguments[0].toTensor(), team);
+    case TeamStep::Kind::Gather:
+    case TeamStep::Kind::GatherSum:
+      return all_places(step, arguments[0].toTensor(), team);
     case TeamStep::Kind::Embedding:
       return own_rows(step, arguments);
     case TeamStep::Kind::CrossEntropy:

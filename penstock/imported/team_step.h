@@ -20,8 +20,11 @@ namespace penstock::imported {
 struct TeamStep {
   enum class Kind : uint8_t {
     SumForward,    ///< model::sum_forward()
+    SumPart,       ///< the member's part of the sum, model::sum_part()
     SumBackward,   ///< model::sum_backward()
     OwnPart,       ///< the member's part of an equal value, model::part()
+    Gather,        ///< model::gather()
+    GatherSum,     ///< model::gather_sum()
     Embedding,     ///< own_rows()
     CrossEntropy,  ///< cross_entropy_of_parts()
     WholeMask      ///< the program's operator; its random mask is drawn for the whole value
@@ -36,6 +39,9 @@ struct TeamStep {
 
 /// "penstock.sum_forward": the target of a node that is no operator of the program.
 std::string target_of(TeamStep::Kind kind);
+
+/// Whether it gives the same value in another form, and no step of the program does it.
+bool is_form(TeamStep::Kind kind);
 
 /// The runs of a tensor that has the whole length.
 at::Tensor own_runs(const at::Tensor& whole, const TeamStep& step);

@@ -31,17 +31,28 @@ int64_t total(const std::vector<int64_t>& blocks) {
   return std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
 }
 
+bool has_length(const ValueSizes& sizes, const Type& part) {
+  return part.dimension < sizes.rank() && sizes.numbers[part.dimension] == total(part.blocks);
+}
+
 }  // namespace
 
 TeamValues::TeamValues(const LayerParts& parts, const FlatProgram& program,
                        const std::vector<Type>& inputs, shard::Walk& walk,
-                       const shard::Member* member,
-                       const std::map<std::string, std::set<int64_t>>& cuts)
-    : parts_(parts), program_(program), walk_(walk), member_(member), cuts_(cuts), sizes_(program) {
+                       const shard::Member* member, const TeamAttempt& attempt)
+    : parts_(parts),
+      program_(program),
+      walk_(walk),
+      member_(member),
+      attempt_(attempt),
+      sizes_(program) {
   made_.tensors = program.tensors;
   made_.sizes = program.sizes;
   for (size_t i = 0; i < parts.inputs.size(); ++i) {
-    set(parts.inputs[i], inputs.at(i));
+    const bool is_gathered =
+        is_sequence(inputs.at(i)) &&
+        (!attempt.sequences || !has_length(sizes_.of(parts.inputs[i]), inputs[i]));
+    set(parts.inputs[i], is_gathered ? Type::equal() : inputs[i]);
     if (holds_fractions(parts.inputs[i], program)) with_gradient_.insert(parts.inputs[i]);
   }
   with_gradient_.insert(parts.parameters.begin(), parts.parameters.end());
@@ -84,6 +95,11 @@ bool TeamValues::is_changed(const std::string& name) const {
 
 const Type& TeamValues::type(const std::string& name) const {
   static const Type equal;
+  return as_whole_.contains(name) ? equal : type_made(name);
+}
+
+const Type& TeamValues::type_made(const std::string& name) const {
+  static const Type equal;
   const auto found = types_.find(name);
   return found == types_.end() ? equal : found->second;
 }
@@ -97,8 +113,7 @@ void TeamValues::set(const std::string& name, const Type& type) {
   types_[name] = type;
   const auto found = made_.tensors.find(name);
   if (!type.is_part() || found == made_.tensors.end()) return;
-  const ValueSizes& whole = sizes(name);
-  if (type.dimension >= whole.rank() || whole.numbers[type.dimension] != total(type.blocks))
+  if (!has_length(sizes(name), type))
     throw shard::Refused{type.region,
                          fmt::format("a size of '{}' is none of a part", printable(name))};
   found->second.sizes.at(type.dimension) = exported::SymbolicInt{.value = own(type)};
@@ -137,6 +152,8 @@ void TeamValues::refuse(const Type& part, const StepEdit& edit, const std::strin
 }
 
 void TeamValues::divide(shard::Region region, int64_t length, const StepEdit& edit) {
+  if (walk_.regions().is_sequence(region) && length % walk_.regions().units(region) != 0)
+    refuse(Type::part(0, region, {}), edit, "takes several places as one");
   walk_.regions().divide(region, length);
   const int64_t units = walk_.regions().units(region);
   if (units >= walk_.team()) return;
@@ -149,6 +166,9 @@ void TeamValues::join(const Type& one, const Type& other, const StepEdit& edit) 
   if (one.blocks.size() != other.blocks.size() || differ)
     refuse(other, edit, "takes parts that are divided in other blocks");
   shard::Regions& regions = walk_.regions();
+  if (is_sequence(one) != is_sequence(other) ||
+      (is_sequence(one) && !regions.are_joined(one.region, other.region)))
+    refuse(other, edit, "takes parts of two sequences, or of a sequence and others");
   const int64_t first = regions.units(one.region);
   const int64_t second = regions.units(other.region);
   const int64_t units = std::gcd(first, second);
@@ -163,6 +183,7 @@ void TeamValues::join(const Type& one, const Type& other, const StepEdit& edit) 
 void TeamValues::cut(const std::string& name, const std::set<int64_t>& at,
                      const StepEdit& edit) const {
   const Type& part = type(name);
+  if (is_sequence(part)) refuse(part, edit, "takes a sequence apart");
   const int64_t length = total(part.blocks);
   const auto origin = origins_.find(name);
   if (origin != origins_.end()) {
@@ -171,8 +192,8 @@ void TeamValues::cut(const std::string& name, const std::set<int64_t>& at,
     if (rows % length != 0) refuse(part, edit, "takes rows apart between places");
     RowCuts cuts{origin->second, {}};
     for (const int64_t place : at) cuts.at.insert(place * (rows / length));
-    const auto known = cuts_.find(origin->second);
-    if (known != cuts_.end() &&
+    const auto known = attempt_.cuts.find(origin->second);
+    if (known != attempt_.cuts.end() &&
         std::includes(known->second.begin(), known->second.end(), cuts.at.begin(), cuts.at.end()))
       refuse(part, edit, "takes the part apart in another way than its blocks");
     throw cuts;
@@ -199,7 +220,7 @@ std::optional<Type> TeamValues::spread(const std::string& parameter, size_t dime
   if (dimension >= sizes_.of(parameter).rank()) return std::nullopt;
   const int64_t rows = sizes_.of(parameter).numbers[dimension];
   Type result = Type::part(dimension, type->region, type->blocks);
-  if (const auto cuts = cuts_.find(parameter); cuts != cuts_.end()) {
+  if (const auto cuts = attempt_.cuts.find(parameter); cuts != attempt_.cuts.end()) {
     std::set<int64_t> ends = cuts->second;
     ends.erase(0);
     ends.insert(rows);
@@ -220,17 +241,15 @@ std::optional<Type> TeamValues::spread(const std::string& parameter, size_t dime
 
 std::string TeamValues::pending(const std::string& name, const Type& part, const StepEdit& edit) {
   if (is_part(name)) refuse(type(name), edit, "takes no parts there");
-  if (!with_gradient_.contains(name) || !edit.step().gradient) return name;
+  if (!has_gradient(name, edit)) return name;
+  if (as_whole_.contains(name)) return gathered(name, TeamStep::Kind::GatherSum);
   if (type(name).kind == shard::Kind::Pending) return name;
   PENSTOCK_CHECK(type(name).kind == shard::Kind::Equal, name);
   const auto found = pending_.find(name);
   if (found != pending_.end()) return found->second;
   if (is_changed(name))
     refuse(part, edit, fmt::format("reads '{}', which is changed in place", printable(name)));
-  const std::string made = emit({.kind = TeamStep::Kind::SumBackward},
-                                {{"x", TensorArgument{name}}}, name, Type::pending());
-  with_gradient_.insert(made);
-  return pending_.emplace(name, made).first->second;
+  return pending_[name] = form({.kind = TeamStep::Kind::SumBackward}, name, name, Type::pending());
 }
 
 std::string TeamValues::part(const std::string& name, const Type& wanted, const StepEdit& edit) {
@@ -249,12 +268,12 @@ std::string TeamValues::part(const std::string& name, const Type& wanted, const 
     set(name, wanted);
     return name;
   }
+  if (made_pending_.contains(name)) read_equal(name);
   if (own_type.kind == shard::Kind::Pending || is_changed(name))
     refuse(wanted, edit,
            fmt::format("needs a part of '{}', which is {}", printable(name),
                        is_changed(name) ? "changed in place" : "pending"));
-  const bool has_gradient = with_gradient_.contains(name) && edit.step().gradient;
-  if (wanted.blocks.size() > 1 && has_gradient)
+  if (wanted.blocks.size() > 1 && has_gradient(name, edit))
     refuse(wanted, edit, fmt::format("needs several blocks of '{}'", printable(name)));
   read_equal_.insert(name);
   const auto key = std::pair(name, wanted.dimension);
@@ -263,11 +282,8 @@ std::string TeamValues::part(const std::string& name, const Type& wanted, const 
     join(wanted, type(found->second), edit);
     return found->second;
   }
-  const std::string made =
-      emit(team_step(TeamStep::Kind::OwnPart, wanted), {{"x", TensorArgument{name}}}, name, wanted);
-  if (has_gradient) with_gradient_.insert(made);
-  own_parts_[key] = made;
-  return made;
+  const std::string held = as_whole_.contains(name) ? gathered(name, TeamStep::Kind::Gather) : name;
+  return own_parts_[key] = form(team_step(TeamStep::Kind::OwnPart, wanted), name, held, wanted);
 }
 
 std::string TeamValues::fresh(const std::string& what, const std::string& name) {
@@ -278,15 +294,20 @@ std::string TeamValues::fresh(const std::string& what, const std::string& name) 
 
 std::string TeamValues::emit(TeamStep team, std::vector<NamedArgument> inputs,
                              const std::string& like, const Type& type, std::string name) {
+  if (!is_form(team.kind)) {
+    for (NamedArgument& input : inputs) {
+      auto* const tensor = std::get_if<TensorArgument>(&input.value);
+      if (tensor != nullptr && as_whole_.contains(tensor->name))
+        tensor->name = gathered(tensor->name, TeamStep::Kind::Gather);
+    }
+  }
   const std::string target = target_of(team.kind);
   if (name.empty()) name = fresh(target.substr(target.find('.') + 1), like);
   const auto meta = program_.tensors.find(like);
   if (meta != program_.tensors.end()) made_.tensors[name] = meta->second;
   if (name != like) like_[name] = like;
   // A value in another form is for later steps as well.
-  const bool is_form =
-      team.kind == TeamStep::Kind::SumBackward || team.kind == TeamStep::Kind::OwnPart;
-  const bool gradient = is_form || program_.steps.at(position_).gradient;
+  const bool gradient = is_form(team.kind) || program_.steps.at(position_).gradient;
   for (const NamedArgument& input : inputs) {
     if (!gradient) break;
     const auto* tensor = std::get_if<TensorArgument>(&input.value);
@@ -305,13 +326,16 @@ std::string TeamValues::emit(TeamStep team, std::vector<NamedArgument> inputs,
 void TeamValues::pass(const StepEdit& edit) {
   for (const std::string& name : edit.reads()) {
     if (is_part(name)) refuse(type(name), edit, "takes no parts there");
-    PENSTOCK_CHECK(type(name).kind == shard::Kind::Equal, name, edit.name());
-    read_equal_.insert(name);
   }
+  if (can_be_pending(edit)) return pass_pending(edit);
+  for (const std::string& name : edit.reads()) read_equal(name);
   emit(edit);
 }
 
-void TeamValues::emit(const StepEdit& edit) {
+void TeamValues::emit(StepEdit edit) {
+  for (const std::string& name : edit.reads()) {
+    if (as_whole_.contains(name)) edit.rename(name, gathered(name, TeamStep::Kind::Gather));
+  }
   const std::vector<std::string> reads = edit.reads();
   const bool gradient = edit.step().gradient && edit.name() != "detach" &&
                         std::any_of(reads.begin(), reads.end(), [&](const std::string& name) {
@@ -326,16 +350,15 @@ void TeamValues::emit(const StepEdit& edit) {
 
 shard::LayerTypes TeamValues::types() const {
   shard::LayerTypes result;
-  for (const std::string& name : parts_.inputs) {
-    const bool only_pending =
-        pending_.contains(name) && !read_equal_.contains(name) &&
-        std::find(parts_.outputs.begin(), parts_.outputs.end(), name) == parts_.outputs.end();
-    result.inputs.push_back(only_pending ? Type::pending() : type(name));
-  }
+  for (const std::string& name : parts_.inputs) result.inputs.push_back(type_of_input(name));
   for (const std::string& name : parts_.parameters)
-    result.weights.push_back(pending_.contains(name) ? Type::pending() : type(name));
-  for (const std::string& name : parts_.buffers) result.buffers.push_back(type(name));
-  for (const std::string& name : parts_.outputs) result.outputs.push_back(type(name));
+    result.weights.push_back(pending_.contains(name) ? Type::pending() : type_made(name));
+  for (const std::string& name : parts_.buffers) result.buffers.push_back(type_made(name));
+  for (const std::string& name : parts_.outputs) {
+    if (const auto step = made_pending_.find(name); step != made_pending_.end())
+      throw ReadAsEqual{step->second};
+    result.outputs.push_back(type_made(name));
+  }
   return result;
 }
 

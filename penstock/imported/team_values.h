@@ -17,25 +17,21 @@
 
 #include "penstock/imported/program_layer.h"
 #include "penstock/imported/step_edit.h"
+#include "penstock/imported/team_attempt.h"
 #include "penstock/imported/team_sizes.h"
 #include "penstock/shard/shardable.h"
 
 namespace penstock::imported {
 
-/// The rows of a candidate of this layer are read in pieces that end at these places.
-struct RowCuts {
-  std::string parameter;
-  std::set<int64_t> at;
-};
-
 /// Of one layer; not thread-safe. Sizes are those of the whole value.
 class TeamValues {
  public:
-  /// `member`: whose steps are made; null: types alone. `cuts`: of candidates, by name.
+  /// `member`: whose steps are made; null: types alone.
   TeamValues(const LayerParts& parts, const FlatProgram& program,
              const std::vector<shard::Type>& inputs, shard::Walk& walk, const shard::Member* member,
-             const std::map<std::string, std::set<int64_t>>& cuts);
+             const TeamAttempt& attempt);
 
+  /// As the step of the program that is looked at reads it.
   const shard::Type& type(const std::string& name) const;
   bool is_part(const std::string& name) const { return type(name).is_part(); }
   /// Of rank 0 where the program does not describe it.
@@ -53,6 +49,21 @@ class TeamValues {
   [[noreturn]] void cut(const std::string& name, const std::set<int64_t>& at,
                         const StepEdit& edit) const;
 
+  // team_sequences.cpp: parts of the places of sequences.
+  bool is_sequence(const shard::Type& type) const { return walk_.regions().is_sequence(type); }
+  /// Whether the step reads such a part, but for those that it reads whole.
+  bool reads_sequence(const StepEdit& edit) const;
+  /// The step reads all places of such a part: as equal, or pending.
+  void take_whole(const std::string& name);
+  /// How members have the sum of partial numbers of these sizes: in parts of the places, or equal.
+  shard::Type type_of_sum(const std::string& like);
+  /// Where rows of numbers, one for each place of each sample, are laid out as [samples, places,
+  /// numbers] by the only step that reads them, and are summed into parts of the places: that step.
+  std::optional<StepEdit> laid_out(const std::string& rows);
+  /// That step has been emitted.
+  void skip(const StepEdit& step) { skipped_.insert(step.outputs().front()); }
+  bool is_skipped(const StepEdit& step) const;
+
   /// The type of a candidate with these rows, if it is spread.
   std::optional<shard::Type> spread(const std::string& parameter, size_t dimension,
                                     const StepEdit& edit);
@@ -63,18 +74,22 @@ class TeamValues {
   std::string part(const std::string& name, const shard::Type& type, const StepEdit& edit);
   /// Whether this step or a later one changes it in place.
   bool is_changed(const std::string& name) const;
-  /// Of an equal value that is read as it is.
-  void read_equal(const std::string& name) { read_equal_.insert(name); }
+  /// Of a value that is read as equal. Throws ReadAsEqual and NoSequences.
+  void read_equal(const std::string& name);
 
   /// Before the rule of a step of the program.
-  void begin(size_t step) { position_ = step; }
-  /// Emits a step that reads equal values alone.
+  void begin(size_t step);
+  /// Emits a step that reads no parts: what it makes is pending where all is that it reads, and
+  /// equal otherwise.
   void pass(const StepEdit& edit);
   /// Emits the step; outputs that are not set are equal.
-  void emit(const StepEdit& edit);
+  void emit(StepEdit edit);
   /// A step of the team; returns the name of what it makes, which has the sizes of `like`.
   std::string emit(TeamStep team, std::vector<exported::NamedArgument> inputs,
                    const std::string& like, const shard::Type& type, std::string name = {});
+  /// The sum of partial numbers over the members, equal or in parts.
+  std::string emit_sum(const std::string& partial, const std::string& like, const shard::Type& type,
+                       const std::string& name);
   void set(const std::string& name, const shard::Type& type);
   /// Numbers of which the sum over the members is what `like` describes.
   void set_partial(const std::string& name, const std::string& like);
@@ -85,7 +100,7 @@ class TeamValues {
   /// What a step of the member must know of the part.
   TeamStep team_step(TeamStep::Kind kind, const shard::Type& type) const;
 
-  /// After the last step.
+  /// After the last step. Throws ReadAsEqual.
   shard::LayerTypes types() const;
   FlatProgram take_program() { return std::move(made_); }
   /// Of all values that are not equal.
@@ -93,6 +108,18 @@ class TeamValues {
 
  private:
   void find_changes();
+  bool has_gradient(const std::string& name, const StepEdit& edit) const {
+    return edit.step().gradient && with_gradient_.contains(name);
+  }
+  bool can_be_pending(const StepEdit& edit) const;
+  void pass_pending(StepEdit edit);
+  /// The name of the value with all its places, equal or pending.
+  std::string gathered(const std::string& name, TeamStep::Kind kind);
+  /// Of a value of the program, which the member has by that name.
+  std::string form(TeamStep team, const std::string& name, const std::string& held,
+                   const shard::Type& type);
+  const shard::Type& type_made(const std::string& name) const;
+  shard::Type type_of_input(const std::string& name) const;
   std::string root_of(std::string name) const;
   std::string fresh(const std::string& what, const std::string& name);
 
@@ -100,7 +127,7 @@ class TeamValues {
   const FlatProgram& program_;
   shard::Walk& walk_;
   const shard::Member* member_;
-  const std::map<std::string, std::set<int64_t>>& cuts_;
+  const TeamAttempt& attempt_;
   TeamSizes sizes_;
   FlatProgram made_;
   std::map<std::string, shard::Type> types_;
@@ -110,6 +137,10 @@ class TeamValues {
   std::map<std::string, std::string> pending_;  ///< values and those with a summed gradient
   std::map<std::pair<std::string, size_t>, std::string> own_parts_;
   std::set<std::string> read_equal_;
+  std::set<std::string> skipped_;   ///< what steps make that have been emitted with others
+  std::set<std::string> as_whole_;  ///< parts of sequences that the step reads whole
+  std::map<std::pair<std::string, TeamStep::Kind>, std::string> gathered_;
+  std::map<std::string, size_t> made_pending_;  ///< by which step of the program
   std::map<std::string, size_t> num_reads_;
   std::map<std::string, std::string> shares_memory_;
   std::map<std::string, size_t> last_change_;  ///< in place, by which step

@@ -150,8 +150,9 @@ bool is_at_places(const Operation& operation) {
 bool goes_at_places(const Operation& operation, Kind from, Kind to) {
   if (operation.types.inputs.size() != 1 || !operation.types.weights.empty()) return false;
   const Type& part = to == Kind::Part ? operation.out() : operation.in();
-  return operation.in().kind == from && operation.out().kind == to && part.dimension == 1 &&
-         operation.regions.is_sequence(part);
+  const bool is_fixed = operation.regions.is_sequence(part, Regions::Lengths::Fixed);
+  return operation.in().kind == from && operation.out().kind == to &&
+         (part.dimension == 1 || is_fixed) && operation.regions.is_sequence(part);
 }
 
 bool goes(const Operation& operation, Kind from, Kind to) {
@@ -325,11 +326,12 @@ class Check {
   void check_divisions(LayerId id) {
     const LayerTypes& own = types(id);
     const Member member{sharded_.regions, part(id).team, part(id).member};
-    if (kind(id) == "team_gather" && own.inputs.at(0).is_part() &&
-        !sharded_.regions.is_sequence(own.inputs[0])) {
+    const bool sums = kind(id) == "team_gather_sum";
+    if ((sums || kind(id) == "team_gather") && own.inputs.at(0).is_part() &&
+        !sharded_.regions.is_sequence(own.inputs[0], Regions::Lengths::Varying)) {
       const Type& type = own.inputs[0];
-      const LayerPtr expected =
-          make_gather({static_cast<int64_t>(type.dimension), member.lengths(type)});
+      const model::Division division{static_cast<int64_t>(type.dimension), member.lengths(type)};
+      const LayerPtr expected = sums ? make_gather_sum(division) : make_gather(division);
       const auto& found = dynamic_cast<const model::KnownCode&>(model_.layer(id));
       if (type.blocks.size() != 1 ||
           found.code() != dynamic_cast<const model::KnownCode&>(*expected).code())

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "penstock/model/shapes.h"
@@ -75,6 +76,9 @@ class Inference {
     int team() const override { return inference_.teams_[layer_.index()]; }
     std::optional<Type> sequence(const Shape& shape) override {
       return inference_.sequence(layer_, shape, regions());
+    }
+    std::optional<Type> fixed_sequence(int64_t places) override {
+      return inference_.fixed_sequence(layer_, places, regions());
     }
 
    private:
@@ -159,9 +163,7 @@ class Inference {
   /// Places of one length are divided alike in the whole stage.
   std::optional<Type> sequence(LayerId layer, const Shape& shape, Regions& regions) {
     const StageId stage = stages_[layer.index()];
-    if (shape.size() != 2 || stage.index() >= options_.sequence.size() ||
-        !options_.sequence[stage.index()])
-      return {};
+    if (shape.size() != 2 || !divides_sequences(stage)) return {};
     const int64_t places = shape[0];
     const int team = teams_[layer.index()];
     if (places % team != 0) {
@@ -170,8 +172,25 @@ class Inference {
           "(sequence parallelism): expected a multiple of {}",
           model_.graph().layer(layer).name, places, stage.value, team, team));
     }
-    const auto [found, is_new] = sequences_.try_emplace({stage, places});
-    if (is_new) found->second = regions.make_sequence(places);
+    return region_of_places({stage, places, Regions::Lengths::Varying}, regions);
+  }
+
+  std::optional<Type> fixed_sequence(LayerId layer, int64_t places, Regions& regions) {
+    const StageId stage = stages_[layer.index()];
+    if (!divides_sequences(stage) || places < teams_[layer.index()]) return {};
+    return region_of_places({stage, places, Regions::Lengths::Fixed}, regions);
+  }
+
+  bool divides_sequences(StageId stage) const {
+    return stage.index() < options_.sequence.size() && options_.sequence[stage.index()];
+  }
+
+  using Sequence = std::tuple<StageId, int64_t, Regions::Lengths>;
+
+  Type region_of_places(const Sequence& sequence, Regions& regions) {
+    const auto [stage, places, lengths] = sequence;
+    const auto [found, is_new] = sequences_.try_emplace(sequence);
+    if (is_new) found->second = regions.make_sequence(places, lengths);
     return Type::part(1, found->second, {places});
   }
 
@@ -182,12 +201,11 @@ class Inference {
       const LayerId id{l};
       const graph::LayerNode& node = graph.layer(id);
       const SharedLayer layer = model_.shared_layer(id);
-      const bool takes_sequences = rule_of(*layer).takes_sequences();
       std::vector<Type> inputs;
       for (const ValueRef& value : node.inputs) {
         Type type = type_of(found, value, id);
         // What comes in parts of its places is gathered.
-        if (found.regions.is_sequence(type) && !takes_sequences) type = Type::equal();
+        if (!takes(rule_of(*layer), found.regions, type)) type = Type::equal();
         inputs.push_back(std::move(type));
       }
       const LayerShapes shapes = shapes_of(model_, id);
@@ -197,6 +215,13 @@ class Inference {
       for (int o = 0; o < node.num_outputs; ++o)
         found.values[{id, o}] = types.outputs.at(static_cast<size_t>(o));
     }
+  }
+
+  static bool takes(const Rule& rule, const Regions& regions, const Type& type) {
+    using Lengths = Regions::Lengths;
+    return !regions.is_sequence(type) ||
+           rule.takes_sequences(regions.is_sequence(type, Lengths::Fixed) ? Lengths::Fixed
+                                                                          : Lengths::Varying);
   }
 
   /// Of a value as the layer's stage has it.
@@ -298,7 +323,7 @@ class Inference {
   std::map<ParameterRef, Candidate> candidates_;  ///< that are spread
   std::map<ParameterRef, std::string> why_whole_;
   std::vector<graph::TieGroup> tied_;
-  std::map<std::pair<StageId, int64_t>, Region> sequences_;  ///< by stage and length
+  std::map<Sequence, Region> sequences_;  ///< by stage and length
 };
 
 }  // namespace

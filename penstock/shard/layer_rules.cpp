@@ -160,6 +160,9 @@ class OwnRule final : public Rule {
   std::vector<size_t> candidates(const SharedLayer& layer) const override {
     return own(layer).candidates();
   }
+  bool takes_sequences(Regions::Lengths lengths) const override {
+    return lengths == Regions::Lengths::Fixed;
+  }
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
                    Walk& walk) const override {
     return own(layer).infer(inputs, shapes, walk);
@@ -273,7 +276,9 @@ class PassRule final : public OnePieceRule {
  public:
   /// 0: along any dimension; otherwise along this one.
   explicit PassRule(size_t dimension) : dimension_(dimension) {}
-  bool takes_sequences() const override { return dimension_ == 0; }
+  bool takes_sequences(Regions::Lengths lengths) const override {
+    return dimension_ == 0 && lengths == Regions::Lengths::Varying;
+  }
 
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
                    Walk& walk) const override {
@@ -321,7 +326,9 @@ class PassRule final : public OnePieceRule {
 /// their gradients are still to be summed.
 class PlacesRule final : public OnePieceRule {
  public:
-  bool takes_sequences() const override { return true; }
+  bool takes_sequences(Regions::Lengths lengths) const override {
+    return lengths == Regions::Lengths::Varying;
+  }
   LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes&,
                    Walk& walk) const override {
     LayerTypes types = whole_types(*layer, inputs.size());

@@ -16,8 +16,8 @@ class Rule {
  public:
   virtual ~Rule() = default;
   virtual std::vector<size_t> candidates(const SharedLayer&) const { return {}; }
-  /// Whether infer() takes parts of the places of sequences; otherwise it sees equal values.
-  virtual bool takes_sequences() const { return false; }
+  /// Whether infer() takes parts of the places of such sequences; otherwise it sees equal values.
+  virtual bool takes_sequences(Regions::Lengths) const { return false; }
   virtual LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs,
                            const Shardable::Shapes& shapes, Walk& walk) const = 0;
   /// Not called where all types are equal: then the member's layer is the whole one.

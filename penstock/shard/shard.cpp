@@ -159,13 +159,20 @@ class Expansion {
     Held part = wanted;
     part.read_as = Kind::Part;
     const bool sums = wanted.read_as == Kind::Pending;
-    const int members = teams_[wanted.stage.index()];
-    const LayerTypes types{.inputs = {placement_.values.at(wanted.value)},
-                           .outputs = {sums ? Type::pending() : Type::equal()}};
+    const Type& type = placement_.values.at(wanted.value);
+    const LayerTypes types{.inputs = {type}, .outputs = {sums ? Type::pending() : Type::equal()}};
     return {add_between(name_of(wanted.value) + (sums ? ".gather_sum" : ".gather"),
-                        sums ? make_sequence_gather_sum(members) : make_sequence_gather(members),
-                        {held(part)}, wanted, types),
+                        gather_of(type, wanted, sums), {held(part)}, wanted, types),
             0};
+  }
+
+  LayerPtr gather_of(const Type& type, const Held& wanted, bool sums) const {
+    const int members = teams_[wanted.stage.index()];
+    if (!placement_.regions.is_sequence(type, Regions::Lengths::Fixed))
+      return sums ? make_sequence_gather_sum(members) : make_sequence_gather(members);
+    const Member member{placement_.regions, members, wanted.member};
+    model::Division division{static_cast<int64_t>(type.dimension), member.lengths(type)};
+    return sums ? make_gather_sum(std::move(division)) : make_gather(std::move(division));
   }
 
   /// The member's places of an equal value.

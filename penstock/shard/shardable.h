@@ -48,6 +48,9 @@ class Walk {
   /// How sequences of this shape, [places, features] of a sample, are divided between the layers
   /// whose weights are spread (Korthikanti et al. 2022, section 4.2.2); nothing: they are not.
   virtual std::optional<Type> sequence(const model::Shape&) { return {}; }
+  /// The same for sequences that have this many places in every micro-batch. Members may have
+  /// unequal parts; nothing where there are fewer places than members, too.
+  virtual std::optional<Type> fixed_sequence(int64_t) { return {}; }
 
  protected:
   explicit Walk(Regions& regions) : regions_(regions) {}
@@ -61,6 +64,8 @@ struct LayerTypes {
   std::vector<Type> weights;  ///< equal, pending or part
   std::vector<Type> buffers;  ///< equal or part
   std::vector<Type> outputs;  ///< equal or part
+  /// Parts of the places of sequences that the layer has asked for (Walk::fixed_sequence()).
+  std::vector<Type> sequences = {};
 };
 
 /// A part of the work of a layer for one member: a layer of the model for teams. All members have
@@ -101,7 +106,8 @@ class Shardable {
   };
   /// Parameters whose rows may be spread.
   virtual std::vector<size_t> candidates() const = 0;
-  /// `inputs`: of the values that the layer reads: equal, or parts. Throws Refused, InBlocks.
+  /// `inputs`: of the values that the layer reads: equal, or parts. Parts of the places of
+  /// sequences of fixed length it may read as equal or pending instead. Throws Refused, InBlocks.
   virtual LayerTypes infer(const std::vector<Type>& inputs, const Shapes& shapes,
                            Walk& walk) const = 0;
   /// The last piece makes the layer's outputs.

@@ -55,13 +55,15 @@ class SumBackward final : public BetweenMembers {
   }
 };
 
+using Crossing = at::Tensor (*)(const at::Tensor&, model::Team&, const model::Division&);
+
 class Gather final : public BetweenMembers {
  public:
-  explicit Gather(model::Division division) : division_(std::move(division)) {}
-  std::string kind() const override { return "team_gather"; }
+  Gather(const char* kind, Crossing crossing, model::Division division)
+      : kind_(kind), crossing_(crossing), division_(std::move(division)) {}
+  std::string kind() const override { return kind_; }
   std::string code() const override {
-    return fmt::format("team_gather {}: {}", division_.dimension,
-                       fmt::join(division_.lengths, " "));
+    return fmt::format("{} {}: {}", kind_, division_.dimension, fmt::join(division_.lengths, " "));
   }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     Shape shape = inputs.at(0);
@@ -70,7 +72,7 @@ class Gather final : public BetweenMembers {
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {
-    if (context.team != nullptr) return {model::gather(inputs[0], *context.team, division_)};
+    if (context.team != nullptr) return {crossing_(inputs[0], *context.team, division_)};
     std::vector<int64_t> missing = inputs[0].sizes().vec();
     int64_t& length = missing[static_cast<size_t>(division_.dimension)];
     length = whole() - length;
@@ -81,10 +83,10 @@ class Gather final : public BetweenMembers {
   int64_t whole() const {
     return std::accumulate(division_.lengths.begin(), division_.lengths.end(), int64_t{0});
   }
+  const char* kind_;
+  Crossing crossing_;
   model::Division division_;
 };
-
-using Crossing = at::Tensor (*)(const at::Tensor&, model::Team&, const model::Division&);
 
 /// Between all places of a sequence and a member's part of them.
 class SequenceLayer final : public BetweenMembers {
@@ -211,7 +213,10 @@ class WithoutGradient final : public BetweenMembers {
 LayerPtr make_sum_forward() { return std::make_shared<SumForward>(); }
 LayerPtr make_sum_backward() { return std::make_shared<SumBackward>(); }
 LayerPtr make_gather(model::Division division) {
-  return std::make_shared<Gather>(std::move(division));
+  return std::make_shared<Gather>("team_gather", model::gather, std::move(division));
+}
+LayerPtr make_gather_sum(model::Division division) {
+  return std::make_shared<Gather>("team_gather_sum", model::gather_sum, std::move(division));
 }
 LayerPtr make_sequence_gather(int members) {
   return std::make_shared<SequenceLayer>(

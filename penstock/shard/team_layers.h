@@ -19,6 +19,8 @@ LayerPtr make_sum_forward();
 LayerPtr make_sum_backward();
 /// model::gather(): part becomes equal.
 LayerPtr make_gather(model::Division division);
+/// model::gather_sum(): part is read as pending.
+LayerPtr make_gather_sum(model::Division division);
 
 /// The places of a sequence, dimension 1, of a team of `members` which all have as many.
 /// model::gather(): part becomes equal.

@@ -24,14 +24,14 @@ std::string to_string(const Type& type) {
 Region Regions::make() {
   parents_.push_back(parents_.size());
   units_.push_back(0);
-  is_sequence_.push_back(false);
+  sequences_.emplace_back();
   return parents_.size() - 1;
 }
 
-Region Regions::make_sequence(int64_t length) {
+Region Regions::make_sequence(int64_t length, Lengths lengths) {
   const Region region = make();
   units_.back() = length;
-  is_sequence_.back() = true;
+  sequences_.back() = lengths;
   return region;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,11 +51,17 @@ std::string to_string(const Type& type);
 class Regions {
  public:
   Region make();
-  /// Of places of sequences that have `length` of them in the model; those of a micro-batch may
-  /// have another length, which is divided at run time (model::Division without lengths).
-  Region make_sequence(int64_t length);
-  bool is_sequence(Region region) const { return is_sequence_[find(region)]; }
+  /// How long the sequences of micro-batches are. Varying: their length is divided at run time
+  /// (model::Division without lengths). Fixed: it is the model's; members may have unequal parts.
+  enum class Lengths : uint8_t { Varying, Fixed };
+  /// Of places of sequences that have `length` of them in the model.
+  Region make_sequence(int64_t length, Lengths lengths = Lengths::Varying);
+  bool is_sequence(Region region) const { return sequences_[find(region)].has_value(); }
   bool is_sequence(const Type& type) const { return type.is_part() && is_sequence(type.region); }
+  bool is_sequence(const Type& type, Lengths lengths) const {
+    return type.is_part() && sequences_[find(type.region)] == lengths;
+  }
+  size_t size() const { return parents_.size(); }
   /// From here on these two are one.
   void join(Region a, Region b);
   bool are_joined(Region a, Region b) const { return find(a) == find(b); }
@@ -76,7 +83,7 @@ class Regions {
  private:
   std::vector<Region> parents_;
   std::vector<int64_t> units_;
-  std::vector<bool> is_sequence_;
+  std::vector<std::optional<Lengths>> sequences_;
 };
 
 }  // namespace penstock::shard
