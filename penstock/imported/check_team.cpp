@@ -14,6 +14,7 @@
 #include "penstock/imported/check_team_operators.h"
 #include "penstock/imported/known_operators.h"
 #include "penstock/imported/step_places.h"
+#include "penstock/imported/team_lstm.h"
 #include "penstock/util/error.h"
 
 namespace penstock::imported {
@@ -380,6 +381,8 @@ class TeamCheck final : public StepTypes {
           add(edit.step(), "does something else with whole values");
       } else if (is_pending(reads, made)) {
         check_pending(expected, edit);
+      } else if (edit.step().team && edit.step().team->kind == TeamStep::Kind::Lstm) {
+        check_lstm(expected, edit);
       } else if (edit.step().team && edit.step().team->kind != TeamStep::Kind::WholeMask) {
         check_own(expected, edit);
       } else if (!has_same_operator(expected, edit, is_partial)) {
@@ -460,6 +463,47 @@ class TeamCheck final : public StepTypes {
           !expected.has("weight") && is_equal(edit.outputs().front());
     }
     if (!fits || !is_right) add(edit.step(), "does not fit the types of its values");
+  }
+
+  /// Rows of all four gates, for whole hidden units; what is made of them is gathered inside.
+  void check_lstm(const StepEdit& expected, const StepEdit& edit) {
+    const LstmArguments lstm(edit);
+    const auto is_unread = [&](const std::string& name) {
+      const auto& outputs = p_.parts.outputs;
+      const auto& steps = p_.made.program.steps;
+      return std::find(outputs.begin(), outputs.end(), name) == outputs.end() &&
+             std::none_of(steps.begin(), steps.end(), [&](const Step& step) {
+               const auto reads = StepEdit(step, p_.made.program).reads();
+               return std::find(reads.begin(), reads.end(), name) != reads.end();
+             });
+    };
+    if (lstm.weights.size() < 2 || lstm.is_packed || lstm.has_projections() ||
+        sizes(lstm.input).rank() != 3)
+      return add(edit.step(), "is no LSTM of hidden units");
+    const std::vector<int64_t> gates(4, sizes(lstm.weights[1]).numbers.back());
+    const Type& rows = type(lstm.first_weight());
+    const auto has_rows = [&](const std::string& name) {
+      const Type& own = type(name);
+      return own.is_part() && own.dimension == 0 && own.blocks == gates && same_part(own, rows);
+    };
+    const auto is_constant = [&](const std::string& name) {
+      return is_equal(name) && is_shared(name);
+    };
+    const std::vector<std::string> made = edit.outputs();
+    const bool fits =
+        std::all_of(lstm.weights.begin(), lstm.weights.end(), has_rows) &&
+        std::all_of(lstm.states.begin(), lstm.states.end(), is_constant) &&
+        std::all_of(made.begin(), made.end(),
+                    [&](const std::string& name) { return name.empty() || is_equal(name); }) &&
+        !type(lstm.input).is_part() && is_shared(lstm.input) && is_of_part(*edit.step().team, rows);
+    if (!fits) add(edit.step(), describe(edit));
+    if (made.size() > 2 && !made[2].empty() && !is_unread(made[2]))
+      add(edit.step(), "makes cells that are read, of which members have parts");
+    if (!has_same_operator(expected, edit, false) ||
+        edit.step().ordinal != expected.step().ordinal ||
+        !has_same_arguments(expected, edit, false,
+                            [&](const std::string& name) { return origin_of(name); }))
+      add(edit.step(), "has other arguments than the whole layer");
   }
 
   bool is_equal(const std::string& name) const { return type(name).kind == Kind::Equal; }

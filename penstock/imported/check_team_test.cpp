@@ -201,6 +201,15 @@ std::map<std::string, Change> changes() {
     team.runs[pick(random, team.runs.size())].begin += random() % 2 == 0 ? 1 : -1;
     return true;
   };
+  all["other members' hidden units"] = [](const Piece&, TeamLayer& made, Random& random) {
+    const auto place =
+        step_of(made, random, [](const StepEdit& s) { return is_team(s, TeamStep::Kind::Lstm); });
+    if (!place) return false;
+    std::vector<int64_t>& lengths = made.program.steps[*place].team->lengths;
+    lengths[0] -= 4;
+    lengths[1] += 4;
+    return true;
+  };
   all["another size"] = [](const Piece&, TeamLayer& made, Random& random) {
     const std::vector<std::string> lists = {"size", "shape", "sizes", "split_sizes"};
     const auto place = step_of(made, random, [&](const StepEdit& s) {
@@ -360,6 +369,7 @@ TEST(CheckTeam, ChangedStepsAreRefused) {
   for (const auto& [program, sequence] : {std::pair<std::string, bool>{"grouped", false},
                                           {"ownloss", false},
                                           {"cnn", false},
+                                          {"recurrent", false},
                                           {"grouped", true},
                                           {"ownloss", true},
                                           {"transformer", true}}) {

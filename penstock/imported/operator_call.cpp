@@ -11,10 +11,12 @@
 #include <variant>
 
 #include "penstock/imported/known_operators.h"
+#include "penstock/imported/lstm_units.h"
 #include "penstock/imported/operator_arguments.h"
 #include "penstock/model/device/devices.h"
 #include "penstock/model/layers/gelu.h"
 #include "penstock/model/layers/linear_product.h"
+#include "penstock/model/team_functions.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
@@ -96,7 +98,10 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
 
 void OperatorCall::choose_kind(const exported::Node& node) {
   const std::string_view target = node.target;
-  if (team_ && team_->kind != TeamStep::Kind::WholeMask) {
+  if (team_ && team_->kind == TeamStep::Kind::Lstm) {
+    kind_ = Kind::Recurrent;
+    alone_ = lone_team(*team_);
+  } else if (team_ && team_->kind != TeamStep::Kind::WholeMask) {
     kind_ = Kind::Team;
   } else if (is(target, kAttention) && (!handle_ || is_positive(node, "dropout_p", 4))) {
     kind_ = Kind::Attention;
@@ -244,7 +249,8 @@ void OperatorCall::run_recurrent(std::vector<c10::IValue>& stack,
   // input, states (two of an lstm as a list), weights, has_biases, layers, dropout, train,
   // bidirectional, batch_first
   const int64_t layers = stack[4].toInt();
-  const double probability = stack[5].toDouble();
+  const bool drops = context.forward->training && stack[6].toBool();
+  const double probability = drops ? stack[5].toDouble() : 0;
   const int64_t directions = stack[7].toBool() ? 2 : 1;
   const std::vector<at::Tensor> weights = stack[2].toTensorVector();
   const auto each = std::ssize(weights) / layers;
@@ -252,6 +258,7 @@ void OperatorCall::run_recurrent(std::vector<c10::IValue>& stack,
   const std::vector<at::Tensor> states =
       is_list ? stack[1].toTensorVector() : std::vector<at::Tensor>{stack[1].toTensor()};
   std::vector<std::vector<at::Tensor>> last(states.size());
+  model::Team* const team = context.forward->team != nullptr ? context.forward->team : alone_.get();
   at::Tensor values = stack[0].toTensor();
   for (int64_t layer = 0; layer < layers; ++layer) {
     std::vector<at::Tensor> own;
@@ -264,12 +271,17 @@ void OperatorCall::run_recurrent(std::vector<c10::IValue>& stack,
     call[2] = std::vector<at::Tensor>(first, first + each);
     call[4] = int64_t{1};
     call[5] = 0.0;
-    handle_->callBoxed(call);
+    if (team_)
+      run_lstm_of_units(*team_, call, *team);
+    else
+      handle_->callBoxed(call);
     values = call[0].toTensor();
     for (size_t s = 0; s < last.size(); ++s) last[s].push_back(call[s + 1].toTensor());
     if (layer + 1 == layers) break;
     const auto ordinal = derive_seed(ordinal_, static_cast<uint64_t>(layer));
-    values = values * dropout_mask(values.sizes(), values, probability, seeded(context, ordinal));
+    if (probability > 0)
+      values = values * dropout_mask(values.sizes(), values, probability, seeded(context, ordinal));
+    if (team_) values = model::sum_backward(values, *team);  // members read all of it
   }
   stack = {values};
   for (const std::vector<at::Tensor>& of_layers : last) stack.emplace_back(at::cat(of_layers, 0));
@@ -295,7 +307,7 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
     return;
   }
   if (kind_ == Kind::Recurrent) {
-    if (training && stack[6].toBool())
+    if (team_ || (training && stack[6].toBool()))
       run_recurrent(stack, context);
     else
       handle_->callBoxed(stack);

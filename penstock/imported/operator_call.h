@@ -88,7 +88,8 @@ class OperatorCall {
   /// the whole.
   at::Tensor mask(std::vector<int64_t> sizes, const at::Tensor& like, double probability,
                   const CallContext& context) const;
-  /// A recurrent network layer by layer, with dropout in between.
+  /// A recurrent network layer by layer, with dropout in between; in a team, with the member's
+  /// hidden units.
   void run_recurrent(std::vector<c10::IValue>& stack, const CallContext& context) const;
   void run_special(std::vector<c10::IValue>& stack, const CallContext& context) const;
 
@@ -97,6 +98,7 @@ class OperatorCall {
   Kind kind_ = Kind::Plain;
   WrittenOut written_ = nullptr;
   std::optional<TeamStep> team_;
+  std::shared_ptr<model::Team> alone_;  ///< where a member's LSTM runs without the others
   bool in_place_ = false;
   bool gradient_ = true;
   std::optional<c10::OperatorHandle> handle_;

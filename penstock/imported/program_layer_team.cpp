@@ -75,14 +75,14 @@ std::vector<StepWork> work_of(const LayerParts& parts, const FlatProgram& progra
   std::vector<StepWork> work;
   Reasons reasons;
   for (const Step& step : program.steps) {
-    if (step.team && step.team->kind != TeamStep::Kind::WholeMask) continue;
+    if (step.team && !keeps_operator(step.team->kind)) continue;
     if (const auto facts = facts_of(step, program, reasons))
       work.emplace_back(step, *facts, program, parameters, parts.hints, parts.batch_symbol);
   }
   return work;
 }
 
-/// Of weights of products, convolutions and tables: which dimension what they make is.
+/// Of weights of products, convolutions, tables and LSTMs: which dimension what they make is.
 std::map<std::string, size_t> row_dimensions(const FlatProgram& program,
                                              const std::vector<std::string>& weights) {
   struct Weight {
@@ -96,6 +96,9 @@ std::map<std::string, size_t> row_dimensions(const FlatProgram& program,
   std::map<std::string, size_t> rows;
   for (const Step& step : program.steps) {
     const StepEdit edit(step, program);
+    // All others of an LSTM are divided as the first one.
+    if (const auto some = edit.tensors("params"); edit.name() == "lstm" && !some.empty())
+      rows[some.front()] = 0;
     const auto found = kWeights.find(edit.name());
     if (found == kWeights.end()) continue;
     if (const auto weight = edit.tensor(found->second.argument))

@@ -61,6 +61,13 @@ std::optional<std::string> StepEdit::tensor(std::string_view name) const {
   return value == nullptr ? std::nullopt : std::optional(value->name);
 }
 
+std::vector<std::string> StepEdit::tensors(std::string_view name) const {
+  const NamedArgument* found = find(name);
+  const bool is_list =
+      found != nullptr && std::holds_alternative<std::vector<TensorArgument>>(found->value);
+  return is_list ? tensor_names(found->value) : std::vector<std::string>();
+}
+
 std::string StepEdit::need(std::string_view name) const {
   if (auto found = tensor(name)) return *std::move(found);
   throw ConfigError(fmt::format("{}: the argument '{}' is no tensor", place_of(step_.node), name));

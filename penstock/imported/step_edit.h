@@ -30,6 +30,8 @@ class StepEdit {
   std::optional<std::string> tensor(std::string_view name) const;
   /// Throws ConfigError where it is no tensor.
   std::string need(std::string_view name) const;
+  /// Of a list of tensors; empty: it is none.
+  std::vector<std::string> tensors(std::string_view name) const;
   /// A constant; the schema's own where the step gives none.
   std::optional<int64_t> number(std::string_view name) const;
   std::optional<double> fraction(std::string_view name) const;

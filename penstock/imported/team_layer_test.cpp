@@ -158,6 +158,18 @@ TEST(ProgramsInTeams, FrozenWeightsStayWhole) {
   shard::testing::expect_same(whole, random_inputs(*whole, 3), 2, kAll, 1e-5, at::kFloat);
 }
 
+/// Two layers in both directions, with dropout in between, and one whose last hidden states are
+/// read. Their first states are float32.
+TEST(ProgramsInTeams, LstmsAreDividedByHiddenUnits) {
+  const auto whole = program("recurrent");
+  for (const int members : {2, 3, 4}) {
+    SCOPED_TRACE(members);
+    std::string why;
+    EXPECT_GE(spread_share(whole, members, why), 0.95) << why;
+    shard::testing::expect_same(whole, random_inputs(*whole, 3), members, kAll, 1e-5, at::kFloat);
+  }
+}
+
 /// Rules rely on the sizes that a file gives: where they do not fit, a layer stays whole, and so do
 /// those before it whose parts it would read.
 TEST(ProgramsInTeams, SizesThatDoNotFitKeepLayersWhole) {

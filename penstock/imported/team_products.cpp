@@ -369,7 +369,8 @@ const TeamRules& product_rules() {
                                   {"convolution", convolution},
                                   {"embedding", embedding},
                                   {std::string("scaled_dot_product_attention"), attention},
-                                  {"cross_entropy_loss", cross_entropy}};
+                                  {"cross_entropy_loss", cross_entropy},
+                                  {"lstm", lstm_of_units}};
   return rules;
 }
 

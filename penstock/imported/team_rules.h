@@ -20,6 +20,9 @@ const TeamRules& product_rules();  ///< team_products.cpp: matrix products, conv
 const TeamRules& shape_rules();    ///< team_shapes.cpp: the same numbers in other places
 const TeamRules& number_rules();   ///< team_numbers.cpp: number by number, norms, sums
 
+/// team_lstm.cpp: hidden units of an LSTM.
+void lstm_of_units(TeamValues& values, StepEdit edit);
+
 /// A step that makes what `like` has the sizes of: the sum of the members' `partial`, and the bias,
 /// whose dimension `bias_dimension` of the result it is, added once.
 void sum_partial(TeamValues& values, StepEdit edit, const std::string& bias, size_t bias_dimension);

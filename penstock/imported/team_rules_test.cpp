@@ -140,6 +140,48 @@ TEST(TeamRules, TablesAndLosses) {
   });
 }
 
+/// One layer of 7 hidden units, or of more: in both directions.
+Case lstm(const char* title, bool both, bool batch_first, Role states = Role::Buffer) {
+  constexpr int64_t kUnits = 7;
+  const int64_t directions = both ? 2 : 1;
+  Case one{title,
+           "lstm.input",
+           {{"input", {3, 4, 5}},
+            {"h", {directions, batch_first ? 3 : 4, kUnits}, states},
+            {"c", {directions, batch_first ? 3 : 4, kUnits}, states}},
+           {named("has_biases", true), named("num_layers", int64_t{1}), named("dropout", 0.0),
+            named("train", true), named("bidirectional", both), named("batch_first", batch_first)},
+           2};
+  one.is_tuple = true;
+  std::vector<std::string> weights;
+  for (const char* end : {"", "_reverse"}) {
+    if (*end != 0 && !both) break;
+    for (const auto& [name, columns] : {std::pair<std::string, int64_t>{"ih", 5}, {"hh", kUnits}})
+      one.operands.push_back({name + end, {4 * kUnits, columns}, Role::Weight});
+    for (const std::string name : {"bias_ih", "bias_hh"})
+      one.operands.push_back({name + end, {4 * kUnits}, Role::Weight});
+    for (const std::string name : {"ih", "hh", "bias_ih", "bias_hh"}) weights.push_back(name + end);
+  }
+  one.lists = {{"hx", {"h", "c"}}, {"params", weights}};
+  return one;
+}
+
+TEST(TeamRules, Lstms) {
+  Case cells = lstm("cells that are read", false, true);
+  cells.outputs = 3;
+  Case projected = lstm("projections", false, true);
+  projected.operands[1].sizes[2] = 3;
+  projected.operands[4].sizes[1] = 3;
+  projected.operands.push_back({"hr", {3, 7}, Role::Weight});
+  projected.lists[1].second.push_back("hr");
+  expect_parts({{lstm("batch first", false, true), "rows"},
+                {lstm("places first", false, false), "rows"},
+                {lstm("in both directions", true, true), "rows"},
+                {lstm("states with a gradient", false, true, Role::Input), ""},
+                {cells, ""},
+                {projected, ""}});
+}
+
 /// As the whole operator does.
 TEST(TeamRules, LossesOfBfloat16AreSumsInFloat32) {
   constexpr int64_t kClasses = 300;

@@ -86,6 +86,7 @@ std::string target_of(TeamStep::Kind kind) {
       return "penstock.embedding";
     case TeamStep::Kind::CrossEntropy:
       return "penstock.cross_entropy";
+    case TeamStep::Kind::Lstm:
     case TeamStep::Kind::WholeMask:
       break;
   }
@@ -128,6 +129,7 @@ at::Tensor run_team_step(const TeamStep& step, const std::vector<c10::IValue>& a
       return own_rows(step, arguments);
     case TeamStep::Kind::CrossEntropy:
       return cross_entropy_of_parts(step, arguments, team);
+    case TeamStep::Kind::Lstm:
     case TeamStep::Kind::WholeMask:
       break;
   }

@@ -27,6 +27,7 @@ struct TeamStep {
     GatherSum,     ///< model::gather_sum()
     Embedding,     ///< own_rows()
     CrossEntropy,  ///< cross_entropy_of_parts()
+    Lstm,          ///< the program's operator, with a member's hidden units: lstm_units.h
     WholeMask      ///< the program's operator; its random mask is drawn for the whole value
   };
   Kind kind = Kind::SumForward;
@@ -46,8 +47,13 @@ bool is_form(TeamStep::Kind kind);
 /// The runs of a tensor that has the whole length.
 at::Tensor own_runs(const at::Tensor& whole, const TeamStep& step);
 
-/// What becomes of the node's arguments. Not for WholeMask. Blocks where members exchange. Without
-/// a team, as for the profile of one member, nothing is exchanged.
+/// Whether a step of the program is called by the program's own name.
+inline bool keeps_operator(TeamStep::Kind kind) {
+  return kind == TeamStep::Kind::WholeMask || kind == TeamStep::Kind::Lstm;
+}
+
+/// What becomes of the node's arguments. Not where a step keeps_operator(). Blocks where members
+/// exchange. Without a team, as for the profile of one member, nothing is exchanged.
 at::Tensor run_team_step(const TeamStep& step, const std::vector<c10::IValue>& arguments,
                          model::Team* team);
 

@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "penstock/imported/known_operators.h"
+#include "penstock/imported/step_places.h"
 #include "penstock/util/check.h"
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::imported {
@@ -91,6 +93,20 @@ void TeamValues::find_changes() {
 bool TeamValues::is_changed(const std::string& name) const {
   const auto found = last_change_.find(root_of(name));
   return found != last_change_.end() && found->second >= position_;
+}
+
+bool TeamValues::is_read(const std::string& name) const {
+  return num_reads_.contains(name) ||
+         std::find(parts_.outputs.begin(), parts_.outputs.end(), name) != parts_.outputs.end();
+}
+
+std::vector<int64_t> TeamValues::sizes_in_example(const std::string& name) const {
+  return sizes_of(name, program_, parts_.hints);
+}
+
+void TeamValues::add_exchanges(const shard::Exchanges& some) {
+  inside_.count = saturating_add(inside_.count, some.count);
+  inside_.numbers = saturating_add(inside_.numbers, some.numbers);
 }
 
 const Type& TeamValues::type(const std::string& name) const {
@@ -359,6 +375,7 @@ shard::LayerTypes TeamValues::types() const {
       throw ReadAsEqual{step->second};
     result.outputs.push_back(type_made(name));
   }
+  result.inside = inside_;
   return result;
 }
 

@@ -74,6 +74,16 @@ class TeamValues {
   std::string part(const std::string& name, const shard::Type& type, const StepEdit& edit);
   /// Whether this step or a later one changes it in place.
   bool is_changed(const std::string& name) const;
+  /// Whether the step would give it a gradient.
+  bool has_gradient(const std::string& name, const StepEdit& edit) const {
+    return with_gradient_.contains(name) && edit.step().gradient;
+  }
+  /// Whether a step or another layer reads it.
+  bool is_read(const std::string& name) const;
+  /// Its sizes in the example that the program was exported with. Throws ConfigError.
+  std::vector<int64_t> sizes_in_example(const std::string& name) const;
+  /// What members exchange inside of a step.
+  void add_exchanges(const shard::Exchanges& some);
   /// Of a value that is read as equal. Throws ReadAsEqual and NoSequences.
   void read_equal(const std::string& name);
 
@@ -142,6 +152,7 @@ class TeamValues {
   std::map<std::pair<std::string, TeamStep::Kind>, std::string> gathered_;
   std::map<std::string, size_t> made_pending_;  ///< by which step of the program
   std::map<std::string, size_t> num_reads_;
+  shard::Exchanges inside_;
   std::map<std::string, std::string> shares_memory_;
   std::map<std::string, size_t> last_change_;  ///< in place, by which step
   size_t position_ = 0;

@@ -47,6 +47,8 @@ struct Case {
   int outputs = 1;        ///< several are a list
   bool is_list = false;   ///< takes a list of its operands
   bool is_tuple = false;  ///< several outputs are results of their own
+  /// Arguments that are lists of some of the operands.
+  std::vector<std::pair<std::string, std::vector<std::string>>> lists = {};
 };
 
 inline Argument sizes(const std::vector<int64_t>& numbers) {
@@ -155,6 +157,15 @@ class OneStep {
       }
     }
     if (case_.is_list) step.node.inputs = {{.name = "tensors", .value = list}};
+    for (const auto& [argument, names] : case_.lists) {
+      std::vector<TensorArgument> some;
+      for (const std::string& name : names) {
+        some.push_back({name});
+        std::erase_if(step.node.inputs,
+                      [&](const NamedArgument& input) { return input.name == name; });
+      }
+      step.node.inputs.push_back({.name = argument, .value = some});
+    }
     step.node.inputs.insert(step.node.inputs.end(), case_.others.begin(), case_.others.end());
     std::vector<TensorArgument> made;
     for (int o = 0; o < case_.outputs; ++o) made.push_back({"out" + std::to_string(o)});

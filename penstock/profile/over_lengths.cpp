@@ -92,9 +92,11 @@ Profile over_lengths(const std::vector<Profile>& profiles,
       cost.output_bytes[o] = whole_mean(
           profiles, lengths, [&](const Profile& p) { return p.costs[l].output_bytes.at(o); });
     }
-    for (const auto bytes : {&TensorShare::sum_bytes, &TensorShare::back_sum_bytes}) {
-      cost.team.*bytes =
-          whole_mean(profiles, lengths, [&](const Profile& p) { return p.costs[l].team.*bytes; });
+    // An LSTM's members meet at every place.
+    for (const auto share : {&TensorShare::sums, &TensorShare::sum_bytes, &TensorShare::back_sums,
+                             &TensorShare::back_sum_bytes}) {
+      cost.team.*share =
+          whole_mean(profiles, lengths, [&](const Profile& p) { return p.costs[l].team.*share; });
     }
     for (const auto bytes : {&LayerCost::stash_bytes, &LayerCost::working_bytes}) {
       for (const Profile& profile : profiles)

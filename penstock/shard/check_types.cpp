@@ -124,6 +124,20 @@ bool is_concatenated(const Operation& operation) {
   return is_part_along(operation.out(), 1) && operation.out().blocks == blocks;
 }
 
+/// Rows of the four gates, side by side, for whole hidden units; hidden states are gathered inside.
+bool is_lstm(const Operation& operation) {
+  if (operation.is_whole()) return true;
+  const std::vector<Type>& weights = operation.types.weights;
+  const std::vector<int64_t> gates(4, operation.output.back());
+  const auto fits = [&](const Type& type) {
+    return is_part_along(type, 0) && type.blocks == gates &&
+           operation.regions.are_joined(type.region, weights[0].region);
+  };
+  return weights.size() == 4 && std::all_of(weights.begin(), weights.end(), fits) &&
+         operation.types.inputs.size() == 1 && operation.in().kind == Kind::Pending &&
+         operation.out().kind == Kind::Equal;
+}
+
 /// Queries, keys and values in blocks, divided by whole heads.
 bool is_attention(const Operation& operation) {
   if (operation.is_whole()) return true;
@@ -187,6 +201,7 @@ const std::map<std::string, Signature, std::less<>>& signatures() {
       {"adaptive_avg_pool2d", channels},
       {"flatten", is_flattened},
       {"concat", is_concatenated},
+      {"lstm", is_lstm},
       {"causal_attention", is_attention},
       {"team_sum_forward", [](const Operation& o) { return goes(o, Kind::Partial, Kind::Equal); }},
       {"team_sum_backward", [](const Operation& o) { return goes(o, Kind::Equal, Kind::Pending); }},

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "penstock/model/sequence_builder.h"
+#include "penstock/model/works_on_parts.h"
 #include "penstock/model/zoo.h"
 #include "penstock/shard/part_layer.h"
 #include "penstock/shard/team_layers.h"
@@ -57,6 +58,17 @@ std::shared_ptr<model::Model> post_norm() {
   return std::make_shared<model::Model>(net.build(x));
 }
 
+/// Recurrences, whose members meet inside of a layer.
+std::shared_ptr<model::Model> recurrent() {
+  model::SequenceBuilder net("recurrent");
+  model::Value x = net.layer_norm(net.linear(net.input({12, 10}), {.features = 16}));
+  for (int i = 0; i < 3; ++i) {
+    const model::Value y = net.lstm(x, {.features = 24, .weight_dropout = 0.2});
+    x = net.layer_norm(net.add(x, net.linear(net.tanh(y), {.features = 16})));
+  }
+  return std::make_shared<model::Model>(net.build(x));
+}
+
 std::vector<std::shared_ptr<model::Model>> models() {
   return {zoo_model({.name = "mlp", .input_shape = {20}, .classes = 12, .width = 24, .depth = 4}),
           zoo_model({.name = "gpt",
@@ -67,7 +79,10 @@ std::vector<std::shared_ptr<model::Model>> models() {
                      .heads = 4,
                      .dropout = 0.1,
                      .untied = true}),
-          zoo_model({.name = "lenet5"}), residual(), post_norm()};
+          zoo_model({.name = "lenet5"}),
+          residual(),
+          post_norm(),
+          recurrent()};
 }
 
 TEST(CheckTypes, AcceptsWhatShardMakes) {
@@ -358,7 +373,48 @@ std::string another_function(Parts& parts, size_t layer, std::mt19937&) {
   return "another function on all members";
 }
 
+/// An LSTM whose code is that of another member, or that gathers others' units.
+std::string other_units(Parts& parts, size_t layer, std::mt19937& random) {
+  if (!parts.is(layer, "lstm")) return "";
+  const model::LayerPart& part = parts.parts[layer];
+  const Type& rows = parts.types[layer].weights[0];
+  if (!rows.is_part()) return "";
+  const SharedLayer whole = parts.from.model.whole()->shared_layer(*part.whole);
+  const Member own{parts.from.regions, part.team, part.member};
+  const Member other{parts.from.regions, part.team, (part.member + 1) % part.team};
+  const bool gathers = random() % 2 == 0;
+  std::vector<int64_t> lengths = own.lengths(rows);
+  if (gathers) lengths[0] -= 4, lengths[1] += 4;
+  parts.layers[layer] = make_part_layer(
+      {.code = dynamic_cast<const model::WorksOnParts&>(*whole).on_part(
+           {0, rows.blocks[0] * 4, (gathers ? own : other).part(rows, {}, 0).runs, lengths}),
+       .whole = whole,
+       .parameters = part.parameters});
+  return "other hidden units";
+}
+
+std::string gates_of_others(Parts& parts, size_t layer, std::mt19937& random) {
+  if (!parts.is(layer, "lstm") || !parts.types[layer].weights[0].is_part()) return "";
+  LayerTypes& types = parts.types[layer];
+  switch (random() % 4) {
+    case 0:
+      types.inputs = {Type::equal()};
+      return "the gradient of its input is not summed";
+    case 1:
+      types.outputs = {Type::part(2, types.weights[0].region, {types.weights[0].blocks[0]})};
+      return "hidden states said to be parts";
+    case 2:
+      types.weights[1].blocks = {4 * types.weights[1].blocks[0]};
+      return "recurrent rows in one block";
+    default:
+      types.weights[1 + random() % 3] = Type::equal();
+      return "rows of all members";
+  }
+}
+
 constexpr std::pair<const char*, Mutation> kMutations[] = {
+    {"other_units", other_units},
+    {"gates_of_others", gates_of_others},
     {"drops_a_gradient", drops_a_gradient},
     {"another_function", another_function},
     {"gather_without_sum", gather_without_sum},

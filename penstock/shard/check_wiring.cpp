@@ -27,7 +27,7 @@ model::InputPart seen_part(const Type& type, const Member& member) {
   if (member.regions.is_sequence(type)) return {.dimension = dimension};
   int64_t whole = 0;
   for (const int64_t block : type.blocks) whole += block;
-  return {dimension, whole, member.part(type, {}, 0).runs};
+  return {dimension, whole, member.part(type, {}, 0).runs, member.lengths(type)};
 }
 
 std::string code_of(const model::Layer& layer) {

@@ -25,6 +25,10 @@ struct Candidate {
   std::optional<Region> region = {};  ///< once a walk has come to it
 };
 
+/// Exchanges inside of a layer come one after another, and each takes about as long as a worker
+/// needs to read so many weights: some ten microseconds.
+constexpr int64_t kWeightsPerExchange = 1 << 15;
+
 int64_t numbers_of(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, saturating_mul);
 }
@@ -282,6 +286,8 @@ class Inference {
         weights[*region] = saturating_add(weights[*region], numbers_of(specs[p].shape));
       }
       if (!region) continue;
+      exchanged[*region] = saturating_add(exchanged[*region],
+                                          saturating_mul(types.inside.count, kWeightsPerExchange));
       const auto add = [&](const Shape& shape) {
         exchanged[*region] = saturating_add(exchanged[*region], numbers_of(shape));
       };

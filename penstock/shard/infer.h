@@ -16,7 +16,8 @@ namespace penstock::shard {
 
 struct ShardOptions {
   /// A weight is spread only where it has at least as many numbers, with the others of its region,
-  /// as members exchange for one sample because of it.
+  /// as members exchange for one sample because of it. An exchange inside of a layer's code counts
+  /// as 32,768 numbers more.
   bool only_worthwhile = true;
   /// The model's output may stay in parts along its last dimension, for a loss that takes them.
   bool keeps_output_parts = false;

@@ -12,6 +12,7 @@
 #include "penstock/shard/part_layer.h"
 #include "penstock/shard/team_layers.h"
 #include "penstock/util/check.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::shard {
 namespace {
@@ -101,7 +102,7 @@ SharedLayer on_part(const SharedLayer& layer, const Type& type, const Member& me
   // Its length is known at run time.
   if (member.regions.is_sequence(type)) return works->on_part({.dimension = dimension});
   const model::TensorPart part = member.part(type, {}, 0);
-  return works->on_part({dimension, whole_length(type), part.runs});
+  return works->on_part({dimension, whole_length(type), part.runs, member.lengths(type)});
 }
 
 /// What the first piece makes, `partial`, summed to `made`, equal or a part of the places, and the
@@ -399,6 +400,32 @@ class AttentionRule final : public OnePieceRule {
   }
 };
 
+/// Hidden units, with their rows of all four gates (model/layers/lstm_sequence.h). Members read all
+/// of the input, and gather hidden states place by place.
+class LstmRule final : public Rule {
+ public:
+  std::vector<size_t> candidates(const SharedLayer&) const override { return {0}; }
+  LayerTypes infer(const SharedLayer& layer, const std::vector<Type>& inputs, const Shapes& shapes,
+                   Walk& walk) const override {
+    if (inputs[0].is_part()) refuse(*layer, inputs[0]);
+    LayerTypes types = whole_types(*layer, 1);
+    const std::optional<Type> spread = walk.spread(0);
+    if (!spread) return types;
+    const int64_t places = shapes.outputs[0][0];
+    const int64_t units = shapes.outputs[0][1];
+    const std::vector<int64_t> gates(4, units);
+    if (spread->blocks != gates) throw InBlocks{spread->region, gates};
+    types.inputs = {Type::pending()};
+    types.weights.assign(types.weights.size(), Type::part(0, spread->region, gates));
+    types.inside = {places, saturating_mul(places, units)};
+    return types;
+  }
+  std::vector<Piece> pieces(const SharedLayer& layer, const LayerTypes& types, const Shapes&,
+                            const Member& member) const override {
+    return {piece_of(layer, types, member, on_part(layer, types.weights[0], member))};
+  }
+};
+
 using Rules = std::map<std::string, std::unique_ptr<const Rule>, std::less<>>;
 
 Rules make_rules() {
@@ -416,6 +443,7 @@ Rules make_rules() {
     rules[kind] = std::make_unique<PassRule>(1);
   rules["flatten"] = std::make_unique<FlattenRule>();
   rules["concat"] = std::make_unique<ConcatRule>();
+  rules["lstm"] = std::make_unique<LstmRule>();
   rules["causal_attention"] = std::make_unique<AttentionRule>();
   return rules;
 }

@@ -5,6 +5,7 @@
 
 #include "penstock/model/sequence_builder.h"
 #include "penstock/model/zoo.h"
+#include "penstock/shard/tensor_shares.h"
 #include "penstock/shard/testing_sharded.h"
 #include "penstock/util/error.h"
 
@@ -170,14 +171,83 @@ TEST(Shard, SharedWeightsAreDividedAlike) {
   for (const int members : {2, 3}) expect_same(tied, {random_numbers(sizes)}, members, kAll);
 }
 
-TEST(Shard, LayersWithoutARuleStayWhole) {
+ModelPtr lstm_of(int64_t features, int64_t time) {
+  SequenceBuilder net("lstm");
+  return std::make_shared<model::Model>(
+      net.build(net.lstm(net.tanh(net.input({time, 10})), {.features = features})));
+}
+
+TEST(Shard, LstmsAreDividedByHiddenUnits) {
+  // Three members: 5, 5 and 4 units.
+  for (const int members : {2, 3, 4}) {
+    expect_same(lstm_of(14, 6), {random_numbers({3, 6, 10})}, members, kAll);
+    expect_same(lstm_of(14, 1), {random_numbers({3, 1, 10})}, members, kAll);
+  }
+  // Nobody has none.
+  EXPECT_EQ(expect_same(lstm_of(3, 6), {random_numbers({3, 6, 10})}, 4, kAll), 0);
+}
+
+TEST(Shard, AnLstmMeetsAtEveryPlace) {
+  // Hidden states are gathered at each place; all but the last place's gradients go the same way
+  // back. The input needs none.
+  constexpr int64_t kBatch = 3;
+  constexpr int64_t kTime = 6;
+  constexpr int64_t kUnits = 12;
+  for (const int members : {2, 3, 4}) {
+    EXPECT_EQ(
+        expect_same(lstm_of(kUnits, kTime), {random_numbers({kBatch, kTime, 10})}, members, kAll),
+        (2 * kTime - 1) * kBatch * kUnits * (members - 1) / members * int64_t{sizeof(double)});
+  }
+}
+
+TEST(Shard, LanguageModelsHaveTheMasksOfTheWholeLstms) {
   const ModelPtr lm = make({.name = "awd_lm",
                             .input_shape = {5},
                             .classes = 30,
                             .width = 12,
                             .depth = 2,
-                            .embedding = 8});
-  expect_same(lm, {random_tokens({3, 5}, 30)}, 2, kAll);
+                            .embedding = 8,
+                            .dropout = 0.3});
+  for (const int members : {2, 3, 4}) expect_same(lm, {random_tokens({3, 5}, 30)}, members, kAll);
+}
+
+TEST(Shard, TranslatorsAndCaptionsAreDivided) {
+  const ModelPtr gnmt = make({.name = "gnmt8", .input_shape = {5, 4}, .classes = 30, .width = 12});
+  const ModelPtr s2vt = make({.name = "s2vt",
+                              .input_shape = {4, 12, 3},
+                              .classes = 20,
+                              .width = 10,
+                              .depth = 0,
+                              .embedding = 8});
+  for (const int members : {2, 3}) {
+    expect_same(gnmt, {random_tokens({2, 5}, 30), random_tokens({2, 4}, 30)}, members, kAll);
+    expect_same(s2vt, {random_numbers({2, 4, 12}), random_tokens({2, 3}, 20)}, members, kAll);
+  }
+}
+
+TEST(Shard, SmallLstmsStayWholeAsTheyMeetSoOften) {
+  const auto spread = [](int64_t features) {
+    const ShardedModel sharded = shard(lstm_of(features, 20), {StageId{0}, StageId{0}}, {2});
+    return std::pair(sharded.shares[0].spread_numbers, sharded.shares[0].whole_layers);
+  };
+  EXPECT_EQ(spread(128),
+            (std::pair<int64_t, std::vector<std::string>>(
+                0, {"lstm_1: members would exchange 658120 numbers for each sample, for 71680 of "
+                    "weights"})));
+  EXPECT_EQ(spread(512).first, 4 * 512 * (512 + 10 + 2));
+}
+
+TEST(Shard, GathersOfAnLstmArePricedAsHalvesOfSums) {
+  // 5 gathers of [3, 512] numbers of 4 bytes, either way; backward the input's gradient, too.
+  const std::vector<profile::TensorShare> shares = tensor_shares(*lstm_of(512, 5), 3, 4);
+  EXPECT_EQ(shares[1],
+            (profile::TensorShare{.spread = 1,
+                                  .spread_stash = 5.0 / 6,
+                                  .units = 512,
+                                  .sums = 3,
+                                  .sum_bytes = 5 * 3 * 512 * 4 / 2,
+                                  .back_sums = 3 + 1,
+                                  .back_sum_bytes = 5 * 3 * 512 * 4 / 2 + 5 * 3 * 10 * 4}));
 }
 
 TEST(Shard, AStageThatCutsAPairLeavesItWhole) {

@@ -59,6 +59,13 @@ class Walk {
   Regions& regions_;
 };
 
+/// What members exchange inside of a layer's code, beside what types of values say: the hidden
+/// states of a recurrence. In a backward pass it is as much again.
+struct Exchanges {
+  int64_t count = 0;    ///< one after another
+  int64_t numbers = 0;  ///< of one sample, gathered: the parts of all members together
+};
+
 struct LayerTypes {
   std::vector<Type> inputs;   ///< as the layer reads them: equal values may be read as pending
   std::vector<Type> weights;  ///< equal, pending or part
@@ -66,6 +73,7 @@ struct LayerTypes {
   std::vector<Type> outputs;  ///< equal or part
   /// Parts of the places of sequences that the layer has asked for (Walk::fixed_sequence()).
   std::vector<Type> sequences = {};
+  Exchanges inside = {};
 };
 
 /// A part of the work of a layer for one member: a layer of the model for teams. All members have

@@ -32,6 +32,15 @@ double spread_of(const std::vector<model::ParameterSpec>& specs, const LayerType
   return static_cast<double>(spread) / static_cast<double>(all);
 }
 
+/// Members gather hidden states inside of the layer; of an LSTM's four gates, its cells and its
+/// hidden states they have parts of all but the last.
+void add_exchanges(const Exchanges& inside, int64_t bytes, profile::TensorShare& share) {
+  // A gather takes half of the exchanges of a sum, and half of its bytes.
+  share.sums = share.back_sums = inside.count / 2 + inside.count % 2;
+  share.sum_bytes = share.back_sum_bytes = bytes / 2 + bytes % 2;
+  share.spread_stash = 5.0 / 6;
+}
+
 int64_t units_of(const Regions& regions, const LayerTypes& types) {
   for (const auto* list : {&types.weights, &types.inputs, &types.outputs}) {
     for (const Type& type : *list) {
@@ -60,7 +69,9 @@ std::vector<profile::TensorShare> tensor_shares(const model::Model& model, int64
     share.spread = spread_of(model.layer(id).parameters(), types);
     share.spread_stash = has_part(types.outputs) ? 1 : 0;
     share.units = units_of(found.regions, types);
-    if (has_part(types.weights) && !has_part(types.outputs)) {
+    if (types.inside.count > 0) {
+      add_exchanges(types.inside, bytes_of({types.inside.numbers}), share);
+    } else if (has_part(types.weights) && !has_part(types.outputs)) {
       for (const model::Shape& shape : model.output_shapes(id)) {
         ++share.sums;
         share.sum_bytes = saturating_add(share.sum_bytes, bytes_of(shape));

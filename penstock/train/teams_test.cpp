@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/model/zoo.h"
+#include "penstock/shard/shard.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
@@ -70,6 +71,41 @@ TEST(TeamTraining, IsThatOfOneWorker) {
         train(model, data, options_of(with_teams(plan_for(model, "serial", {1}, 2), {members})));
     expect_near(found, expected);
   }
+}
+
+/// LSTMs that are spread: wide, and few places.
+model::Model lstm_language_model() {
+  return model::make_model({.name = "awd_lm",
+                            .input_shape = {3},
+                            .classes = kTokens,
+                            .width = 160,
+                            .depth = 2,
+                            .embedding = 112,
+                            .dropout = 0.1});
+}
+
+TEST(TeamTraining, OfHiddenUnitsIsThatOfOneWorker) {
+  const model::Model model = lstm_language_model();
+  const std::vector<StageId> stages(static_cast<size_t>(model.graph().num_layers()), StageId{0});
+  const shard::Shares shares =
+      shard::shard(std::make_shared<model::Model>(model), stages, {2}).shares[0];
+  EXPECT_GT(shares.spread_numbers, 0.99 * static_cast<double>(shares.numbers));
+  const DataSplit data = token_data(model);
+  TrainOptions one = options_of(plan_for(model, "serial", {1}, 4));
+  one.max_grad_norm = 0.5;
+  const TrainResult expected = train(model, data, one);
+  ASSERT_EQ(expected.losses.size(), 24);
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+  const auto check = [&](const char* strategy, const std::vector<int>& replicas,
+                         const std::vector<int>& teams) {
+    TrainOptions options = one;
+    options.plan = with_teams(plan_for(model, strategy, replicas, 4), teams);
+    expect_near(train(model, data, options), expected);
+  };
+  for (const int members : {2, 3, 4}) check("serial", {1}, {members});
+  check("1f1b-flush", {1, 1}, {2, 2});
+  check("1f1b-flush", {2, 1}, {2, 2});
+  check("zb-h1", {1, 1}, {2, 2});
 }
 
 struct TeamCase {

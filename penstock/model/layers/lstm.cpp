@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -11,7 +12,9 @@
 #include "penstock/model/layers/linear_product.h"
 #include "penstock/model/layers/lstm_sequence.h"
 #include "penstock/model/layers/work.h"
+#include "penstock/model/lone_team.h"
 #include "penstock/model/shapes.h"
+#include "penstock/model/works_on_parts.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -24,13 +27,16 @@ constexpr int64_t kGates = 4;
 /// weight_hh_l0 [4 * features, features], bias_ih_l0, bias_hh_l0 [4 * features]; the gates in the
 /// order input, forget, cell, output. [time, in] becomes [time, features]; the states before the
 /// first place are those that the context carries, or zero.
-class Lstm final : public BuiltinLayer {
+class Lstm : public BuiltinLayer, public WorksOnParts {
  public:
   Lstm(int64_t in_features, LstmOptions options)
       : in_features_(in_features), options_(std::move(options)) {}
 
   std::string kind() const override { return "lstm"; }
   std::string code() const override { return fmt::format("lstm {}", options_.weight_dropout); }
+  /// Hidden units.
+  int64_t units() const override { return options_.features; }
+  std::shared_ptr<const Layer> on_part(const InputPart& part) const override;
   bool is_random() const override { return options_.weight_dropout > 0; }
   std::vector<ParameterSpec> parameters() const override {
     const Init init = options_.weight_init.value_or(
@@ -88,9 +94,8 @@ class Lstm final : public BuiltinLayer {
 
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext& context) const override {
-    const at::Tensor bias = at::add(weights[2], weights[3]);
-    const at::Tensor gates = linear(inputs[0], weights[0], bias);
-    const at::Tensor recurrent = dropped(weights[1], context);
+    const at::Tensor gates = gates_of(weights, inputs);
+    const at::Tensor recurrent = dropped(weights[1], weights[1].size(0), context);
     if (context.carried.empty()) return {lstm_sequence(gates, recurrent, {}).hidden};
     LstmRun run = lstm_sequence(gates, recurrent, {context.carried[0], context.carried[1]});
     // Copies: windows behind this one must not keep its places in memory.
@@ -99,20 +104,71 @@ class Lstm final : public BuiltinLayer {
     return {std::move(run.hidden)};
   }
 
- private:
-  /// One mask for all places and samples of a micro-batch (Merity et al. 2018, section 2).
-  at::Tensor dropped(const at::Tensor& weight, const ForwardContext& context) const {
+ protected:
+  /// Of all places, without what they take from the places before.
+  static at::Tensor gates_of(TensorSpan weights, TensorSpan inputs) {
+    return linear(inputs[0], weights[0], at::add(weights[2], weights[3]));
+  }
+
+  /// One mask for all places and samples of a micro-batch (Merity et al. 2018, section 2): that of
+  /// a weight with so many rows, of which `part` are there.
+  at::Tensor dropped(const at::Tensor& weight, int64_t rows, const ForwardContext& context,
+                     const InputPart& part = {}) const {
     if (!context.training || !is_random()) return weight;
-    at::Tensor mask = at::empty(weight.sizes(), weight.options());
+    at::Tensor mask = at::empty({rows, weight.size(1)}, weight.options());
     mask.bernoulli_(1 - options_.weight_dropout,
                     installed_devices().generator(mask.device(), context.seed))
         .mul_(1 / (1 - options_.weight_dropout));
-    return at::mul(weight, mask);
+    return at::mul(weight, part.of(mask));
   }
 
+ private:
   int64_t in_features_;
   LstmOptions options_;
 };
+
+/// A member's hidden units: its rows of each gate. It carries no states: runs refuse to.
+class LstmOfUnits final : public Lstm {
+ public:
+  LstmOfUnits(const Lstm& whole, InputPart rows)
+      : Lstm(whole),
+        rows_(std::move(rows)),
+        units_(units_of(rows_.lengths)),
+        alone_(static_cast<int>(units_.size()), place()) {}
+
+  std::string code() const override {
+    return fmt::format("{}{}, units {}", Lstm::code(), rows_.text(), fmt::join(units_, " "));
+  }
+
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
+    const at::Tensor recurrent = dropped(weights[1], rows_.whole, context, rows_);
+    Team* const team = context.team == nullptr ? &alone_ : context.team;
+    return {lstm_sequence(gates_of(weights, inputs), recurrent, {}, {team, units_}).hidden};
+  }
+
+ private:
+  static std::vector<int64_t> units_of(std::vector<int64_t> lengths) {
+    for (int64_t& length : lengths) length /= kGates;
+    return lengths;
+  }
+  /// Among the members.
+  int place() const {
+    int64_t before = 0;
+    int member = 0;
+    while (before < rows_.runs.front().begin) before += units_[static_cast<size_t>(member++)];
+    return member;
+  }
+
+  InputPart rows_;
+  std::vector<int64_t> units_;  ///< of all members
+  /// For the profile of one member; it has no state.
+  mutable LoneTeam alone_;
+};
+
+std::shared_ptr<const Layer> Lstm::on_part(const InputPart& part) const {
+  return std::make_shared<LstmOfUnits>(*this, part);
+}
 
 }  // namespace
 

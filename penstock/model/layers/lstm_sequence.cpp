@@ -9,6 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <numeric>
 #include <vector>
 
 namespace penstock::model {
@@ -17,11 +18,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// What the loop over the places made, [batch, time, ...] each.
+/// What the loop over the places made, [batch, time, ...] each. In a team gates and cells are those
+/// of the member's own units.
 struct LstmStates {
   at::Tensor gates;   ///< after their functions
   at::Tensor cells;   ///< of 16 bits they would lose what they remember: at least float32
-  at::Tensor hidden;  ///< the result
+  at::Tensor hidden;  ///< the result, of all units
   LstmState before;   ///< in these types
 };
 
@@ -59,15 +61,16 @@ namespace {
 /// The four gates of [..., 4 * features].
 std::vector<at::Tensor> four(const at::Tensor& gates) { return gates.chunk(4, -1); }
 
-LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight, const LstmState& before) {
+LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight, const LstmState& before,
+                    const LstmTeam& team) {
   const c10::AutoGradMode no_grad(false);
   const int64_t batch = gates.size(0);
   const int64_t time = gates.size(1);
-  const int64_t features = weight.size(1);
+  const int64_t own = gates.size(2) / 4;
   const at::ScalarType type = gates.element_size() < 4 ? at::kFloat : gates.scalar_type();
   LstmStates states{.gates = gates,
-                    .cells = at::empty({batch, time, features}, gates.options().dtype(type)),
-                    .hidden = at::empty({batch, time, features}, gates.options()),
+                    .cells = at::empty({batch, time, own}, gates.options().dtype(type)),
+                    .hidden = at::empty({batch, time, weight.size(1)}, gates.options()),
                     .before = {}};
   if (before.hidden.defined())
     states.before = {before.hidden.to(gates.scalar_type()), before.cell.to(type)};
@@ -77,15 +80,18 @@ LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight, const Lst
   for (int64_t t = 0; t < time; ++t) {
     at::Tensor now = gates.select(1, t);
     if (last_hidden.defined()) now.addmm_(last_hidden, recurrent);
-    now.narrow(1, 0, 2 * features).sigmoid_();
-    now.narrow(1, 2 * features, features).tanh_();
-    now.narrow(1, 3 * features, features).sigmoid_();
+    now.narrow(1, 0, 2 * own).sigmoid_();
+    now.narrow(1, 2 * own, own).tanh_();
+    now.narrow(1, 3 * own, own).sigmoid_();
     const std::vector<at::Tensor> gate = four(now);
     at::Tensor cell = states.cells.select(1, t);
     at::mul_out(cell, gate[0], gate[2]);
     if (last_cell.defined()) cell.addcmul_(gate[1], last_cell);
     at::Tensor hidden = states.hidden.select(1, t);
-    hidden.copy_(cell.tanh().mul_(gate[3]));
+    const at::Tensor made = cell.tanh().mul_(gate[3]);
+    hidden.copy_(team.team == nullptr
+                     ? made
+                     : team.team->gather(made.to(hidden.scalar_type()), 1, team.units));
     last_hidden = std::move(hidden);
     last_cell = std::move(cell);
   }
@@ -96,25 +102,39 @@ LstmStates run_lstm(const at::Tensor& gates, const at::Tensor& weight, const Lst
 class LstmLoop : public Function<LstmLoop> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& /*gates*/,
-                            const at::Tensor& weight, const LstmStates& states) {
+                            const at::Tensor& weight, const LstmStates& states,
+                            const LstmTeam& team) {
     context->save_for_backward({states.gates, states.cells, weight, states.before.cell});
+    context->saved_data["team"] = reinterpret_cast<int64_t>(team.team);
+    context->saved_data["units"] = team.units;
     return states.hidden;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const c10::AutoGradMode no_grad(false);
     const variable_list saved = context->get_saved_variables();
     const LstmStates states{
         .gates = saved[0], .cells = saved[1], .hidden = {}, .before = {{}, saved[3]}};
-    return {gradient_of_gates(states, saved[2], gradients.front()), at::Tensor(), at::Tensor()};
+    const LstmTeam team{reinterpret_cast<Team*>(context->saved_data["team"].toInt()),
+                        context->saved_data["units"].toIntVector()};
+    return {gradient_of_gates(states, saved[2], own_units(gradients.front(), team), team),
+            at::Tensor(), at::Tensor(), at::Tensor()};
   }
 
  private:
+  /// Of [batch, time, features], those of the member.
+  static at::Tensor own_units(const at::Tensor& gradient, const LstmTeam& team) {
+    if (team.team == nullptr) return gradient;
+    const auto own = team.units.begin() + team.team->member();
+    return gradient.narrow(2, std::accumulate(team.units.begin(), own, int64_t{0}), *own);
+  }
+
   /// What the gradients of h_t and c_t are multiplied with, for all places at once; then, place by
   /// place, the products.
   static at::Tensor gradient_of_gates(const LstmStates& states, const at::Tensor& weight,
-                                      const at::Tensor& hidden) {
+                                      const at::Tensor& hidden, const LstmTeam& team) {
     const at::Tensor& gates = states.gates;
     const at::Tensor& cells = states.cells;
-    const int64_t features = weight.size(1);
+    const int64_t features = cells.size(2);
     const int64_t time = gates.size(1);
     const std::vector<at::Tensor> gate = four(gates);
     const at::Tensor tanh = cells.tanh();
@@ -139,7 +159,10 @@ class LstmLoop : public Function<LstmLoop> {
     at::Tensor cell_gradient;
     for (int64_t t = time - 1; t >= 0; --t) {
       at::Tensor here = hidden.select(1, t);
-      if (t + 1 < time) here = here.addmm(result.select(1, t + 1), weight);
+      if (t + 1 < time && team.team == nullptr)
+        here = here.addmm(result.select(1, t + 1), weight);
+      else if (t + 1 < time)
+        here = here + team.team->sum_part(result.select(1, t + 1).mm(weight), 1, team.units);
       at::Tensor to_cells = here * to_cell.select(1, t);
       if (t + 1 < time) to_cells.addcmul_(cell_gradient, gate[1].select(1, t + 1));
       cell_gradient = to_cells;
@@ -155,15 +178,16 @@ class LstmLoop : public Function<LstmLoop> {
 
 }  // namespace
 
-LstmRun lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh,
-                      const LstmState& before) {
+LstmRun lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh, const LstmState& before,
+                      const LstmTeam& team) {
   const at::Tensor weight = weight_hh.detach();
-  const LstmStates states = run_lstm(gates.detach(), weight, before);
+  const LstmStates states = run_lstm(gates.detach(), weight, before, team);
   const int64_t last = states.hidden.size(1) - 1;
   LstmRun run{.hidden = {},
               .last = {.hidden = states.hidden.detach().select(1, last),
                        .cell = states.cells.select(1, last)}};
-  run.hidden = LstmLoop::apply(RecurrentProduct::apply(gates, weight_hh, states), weight, states);
+  run.hidden =
+      LstmLoop::apply(RecurrentProduct::apply(gates, weight_hh, states), weight, states, team);
   return run;
 }
 

@@ -11,6 +11,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <vector>
+
+#include "penstock/model/team.h"
+
 namespace penstock::model {
 
 /// h and c of one place, [batch, features] each; undefined: zeros.
@@ -24,6 +29,13 @@ struct LstmRun {
   LstmState last;     ///< of the last place, without history: views of all places
 };
 
+/// The members of a team that share out the hidden units: how many each has, in their order. Null:
+/// one worker has all. It outlives the backward pass.
+struct LstmTeam {
+  Team* team = nullptr;
+  std::vector<int64_t> units = {};
+};
+
 /// Hidden states h_1 ... h_T of an LSTM:
 ///   i, f, g, o = gates_t + weight_hh h_{t-1}
 ///   c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g);  h_t = sigmoid(o) tanh(c_t)
@@ -31,7 +43,14 @@ struct LstmRun {
 /// `gates` [batch, time, 4 * features] is overwritten: it must be the result of an operation that
 /// does not need it for its gradient, and nobody else's. `weight_hh` [4 * features, features].
 /// `before`: the state before the first place; it gets no gradient.
-LstmRun lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh,
-                      const LstmState& before);
+///
+/// In a team a member has the rows of its own units in each gate: `gates` [batch, time, 4 * own],
+/// `weight_hh` [4 * own, features], cells [batch, own]. Hidden states are whole, and so is the
+/// gradient of the result, on every member. Members meet at each place: forward they gather h_t,
+/// backward each gets its own part of the sum of what h_{t-1} has to do with all gates. Either way
+/// each of t members sends batch * features * (t - 1) / t numbers; a sequence is 2 * time - 1
+/// exchanges, one after another.
+LstmRun lstm_sequence(const at::Tensor& gates, const at::Tensor& weight_hh, const LstmState& before,
+                      const LstmTeam& team = {});
 
 }  // namespace penstock::model

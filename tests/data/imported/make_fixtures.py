@@ -305,6 +305,23 @@ class Grouped(nn.Module):
         return F.cross_entropy(logits.view(-1, 21), labels.reshape(-1), label_smoothing=0.1)
 
 
+class Recurrent(nn.Module):
+    """Two layers of an LSTM in both directions with dropout in between, and one, places first, of
+    which the last hidden states are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.both = nn.LSTM(8, 7, num_layers=2, dropout=0.3, bidirectional=True, batch_first=True)
+        self.last = nn.LSTM(14, 6, bias=False)
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, tokens):
+        x, _ = self.both(self.embed(tokens))
+        y, (hidden, _) = self.last(x.transpose(0, 1))
+        return self.fc(torch.cat([y.mean(0), hidden[0]], dim=1))
+
+
 def write_safetensors(path, tensors):
     header, data = {}, b""
     for name, tensor in tensors.items():
@@ -346,6 +363,8 @@ def sample(name, batch):
     if name == "counted":
         ids = torch.randint(0, 16, (batch, 8))
         return ids, ids.clone(), torch.tensor(1)  # one tensor would be one input
+    if name == "recurrent":
+        return (torch.randint(0, 20, (batch, 9)),)
     if name == "grouped":
         ids = torch.randint(0, 21, (batch, 6))
         return ids, ids.clone()
@@ -415,6 +434,7 @@ def main():
     export(folder, "ownloss", OwnLoss())
     export(folder, "counted", Counted())
     export(folder, "grouped", Grouped())
+    export(folder, "recurrent", Recurrent())
 
 
 if __name__ == "__main__":
