@@ -118,9 +118,6 @@ class TeamValues {
 
  private:
   void find_changes();
-  bool has_gradient(const std::string& name, const StepEdit& edit) const {
-    return edit.step().gradient && with_gradient_.contains(name);
-  }
   bool can_be_pending(const StepEdit& edit) const;
   void pass_pending(StepEdit edit);
   /// The name of the value with all its places, equal or pending.
