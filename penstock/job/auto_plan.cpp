@@ -41,7 +41,9 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
 /// Micro-batches per mini-batch that the strategy will probably run with.
 int64_t expected_micro_batches(const AutoPlanRequest& request) {
   if (request.micro_batches) return *request.micro_batches;
-  return request.strategy ? planner::usual_micro_batches(*request.strategy, request.workers) : 1;
+  // Workers that are to be used have one each at least.
+  return request.strategy ? planner::usual_micro_batches(*request.strategy, request.workers)
+                          : std::max(request.workers, 1);
 }
 
 planner::Choice sharding(const AutoPlanRequest& request) {

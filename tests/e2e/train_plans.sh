@@ -43,8 +43,11 @@ run 0 train --model mlp --width 64 --data synthetic --train-samples 640 --no-eva
   --workers 2 --batch-size 64 --micro-batches 2
 [ "$(grep -c '^profiling mlp' err)" -le 1 ] || fail "profiled twice: $(cat err)"
 run 0 train --model mlp --width 64 --data synthetic --train-samples 640 --no-eval --workers 2
+# Two workers are expected to have a micro-batch each; one alone takes all samples at once.
 if grep -q 'measuring again' err; then
-  grep -q 'measuring again with micro-batches of 32 samples' err || fail "the reason: $(cat err)"
+  grep -q 'measuring again with micro-batches of 64 samples' err || fail "the reason: $(cat err)"
+  grep -q '1 micro-batch of 64 samples per step' err || fail "the step: $(cat err)"
+else
   grep -q '2 micro-batches of 32 samples per step' err || fail "the step: $(cat err)"
 fi
 
