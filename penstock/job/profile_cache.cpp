@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/model/device/devices.h"
 #include "penstock/model/profiling/layer_classes.h"
 #include "penstock/options/optimizer_text.h"
 #include "penstock/util/error.h"
@@ -84,6 +85,8 @@ std::string options_text(const model::ProfilerOptions& options) {
       text += fmt::format(" {}", fmt::join(shape, "x"));
     text += '\n';
   }
+  if (!options.device.empty())
+    text += model::installed_devices().name(at::Device(options.device)) + '\n';
   if (options.layers)
     text +=
         fmt::format("layers {} to {}\n", options.layers->first.value, options.layers->last.value);
