@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""How well `penstock plan` predicts memory: twelve models, each by one worker, as pipelines of two
-and four, recomputing, and with the optimiser's state shared out; every worker is a process, so that
-its tensors can be counted.
+"""What the memory of runs consists of, and how well `penstock plan` predicts it: fifteen models,
+each by one worker, as pipelines of two and four, recomputing, and with the optimiser's state shared
+out. Every worker is a process.
 
     memory.py                     # six of them need a Python with PyTorch and the package
     memory.py --models mlp lenet5
 
-Prints a row per run, with the worker that is furthest off, and one per model with its worst run;
-writes a JSON with every number.
+Prints a row per run, with the worker whose tensors are furthest off the plan and the kind of memory
+that is, and the part of the processes' peaks that the account of `penstock train` names; then one
+line per model with its worst run. Writes a JSON with every number.
 """
 
 import argparse
@@ -27,6 +28,9 @@ ZOO = {
     "vgg_small": (["--model", "vgg_small", "--lr", "0.001"], 64),
     "resnet18": (["--model", "resnet18", "--input", "3x64x64"], 32),
     "alexnet": (["--model", "alexnet", "--lr", "0.001"], 32),
+    "transformer": (["--model", "gpt", "--width", "128", "--depth", "4"], 32),
+    "awd_lm": (["--model", "awd_lm", "--width", "256", "--embedding", "128"], 64),
+    "gnmt8": (["--model", "gnmt8", "--width", "64"], 64),
 }
 EXPORTED = ["gpt", "lora", "lstm", "dropout", "batch_norm", "vit"]
 # The number of workers, the strategy, other words for `penstock plan`, and for `penstock train`.
@@ -38,10 +42,12 @@ WAYS = {
                          ["--optimizer", "adam"]),
     "four, 1f1b-flush": (4, "1f1b-flush", ["--straight"], []),
 }
-FLUSHING = ["tied_mlp"]  # stages that share weights are trained with a flush only
+# Stages that share weights are trained with a flush only.
+FLUSHING = ["tied_mlp", "awd_lm", "transformer"]
 MICRO_BATCHES = 4
 STEPS = 4
 WITHIN = 0.10
+NAMED = 0.95
 
 
 def torch_models():
@@ -190,8 +196,24 @@ def row_of(name, way, result):
     predicted = [worker["predicted_memory_bytes"] for worker in result["workers"]]
     ratios = [one / other for one, other in zip(measured, predicted, strict=True)]
     worst = max(range(len(ratios)), key=lambda w: abs(ratios[w] - 1))
+    memory = result["memory"]
     return {"model": name, "way": way, "measured": measured, "predicted": predicted,
-            "worst_worker": worst, "ratio": ratios[worst]}
+            "worst_worker": worst, "ratio": ratios[worst], "memory": memory,
+            "furthest": furthest_kind(memory["workers"][worst]),
+            "named": [process["named_share"] for process in memory["processes"]]}
+
+
+def furthest_kind(worker):
+    """"activations +1.2 MB": the kind in which a worker's peak is furthest off the prediction."""
+    measured, predicted = worker["measured"], worker.get("predicted", {})
+    differences = {kind: measured[kind] - predicted.get(kind, 0) for kind in measured}
+    kind = max(differences, key=lambda name: abs(differences[name]))
+    return f"{kind} {differences[kind] / 1e6:+.1f} MB"
+
+
+def named_range(row):
+    """The share of its process's peak that has a name: of the one that is furthest from all."""
+    return max(row["named"], key=lambda share: abs(share - 1))
 
 
 def rows_of(penstock, name, words, samples, folder):
@@ -205,27 +227,32 @@ def rows_of(penstock, name, words, samples, folder):
 
 
 def table(rows):
-    lines = ["| model | way | worker | measured, MB | predicted | measured / predicted |",
-             "|---|---|---|---|---|---|"]
+    lines = ["| model | way | worker | measured, MB | predicted | measured / predicted | furthest "
+             "| named |", "|---|---|---|---|---|---|---|---|"]
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['model']} | {row['way']} | | {row['error'][:60]} | | |")
+            lines.append(f"| {row['model']} | {row['way']} | | {row['error'][:60]} | | | | |")
             continue
         w = row["worst_worker"]
         lines.append(f"| {row['model']} | {row['way']} | {w} | {row['measured'][w] / 1e6:.1f} | "
-                     f"{row['predicted'][w] / 1e6:.1f} | {row['ratio']:.2f} |")
+                     f"{row['predicted'][w] / 1e6:.1f} | {row['ratio']:.2f} | {row['furthest']} | "
+                     f"{100 * named_range(row):.1f} % |")
     return "\n".join(lines)
 
 
 def worst_of_models(rows):
-    """A line per model, and how many are within WITHIN in every run."""
+    """A line per model, and how many are within WITHIN in every run, and named by NAMED."""
     lines, good, models = [], 0, list(dict.fromkeys(row["model"] for row in rows))
+    named = 0
     for model in models:
         ratios = [row.get("ratio", 0) for row in rows if row["model"] == model]
         worst = max(ratios, key=lambda ratio: abs(ratio - 1))
         good += abs(worst - 1) <= WITHIN
+        named += all("named" in row and abs(named_range(row) - 1) <= 1 - NAMED
+                     for row in rows if row["model"] == model)
         lines.append(f"{model:12} {min(ratios):.2f} to {max(ratios):.2f}")
     lines.append(f"{good} of {len(models)} within {100 * WITHIN:.0f} % in every run")
+    lines.append(f"{named} of {len(models)} with {100 * NAMED:.0f} % of every peak named")
     return "\n".join(lines)
 
 

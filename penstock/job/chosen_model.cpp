@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "penstock/imported/import_model.h"
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/model/zoo.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
@@ -47,6 +48,8 @@ model::ModelSpec spec_of(const options::ModelRequest& request) {
 }  // namespace
 
 model::Model chosen_model(const options::ModelRequest& request) {
+  // Of what is made here, trained weights become those of stages.
+  const model::MemoryScope scope(MemoryKind::Constants);
   if (imported::is_program_file(request.name)) {
     if (spec_of(request) != model::ModelSpec{.name = request.name} || !request.input.empty()) {
       throw ConfigError(

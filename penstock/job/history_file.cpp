@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "penstock/job/run_memory.h"
 #include "penstock/util/files/json.h"
 
 namespace penstock::job {
@@ -73,6 +74,7 @@ std::string history_json(const std::string& model, const Outcome& outcome,
     document["prediction_high_samples_per_s"] = outcome.predicted->interval->high;
   }
   document["interrupted"] = result.interrupted;
+  document["memory"] = report::memory_json(memory_account(result, outcome.predicted));
   return document.dump() + "\n";
 }
 

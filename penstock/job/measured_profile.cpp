@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "penstock/job/thread_memory.h"
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/process/busy_others.h"
+#include "penstock/util/process/freed_memory.h"
 
 namespace penstock::job {
 
@@ -23,11 +25,14 @@ profile::Profile measured_profile(const model::Model& model, model::ProfilerOpti
 profile::Share measured_share(const model::Model& model, model::ProfilerOptions options,
                               const Listener& listener,
                               const std::optional<model::ProfiledLoss>& loss) {
+  const model::MemoryScope scope(MemoryKind::Profile);
   require_memory_for_threads(saturating_mul(options.concurrency, options.threads));
   std::string obstacle;
   options.on_no_graphs = [&obstacle](const std::string& why) { obstacle = why; };
   if (listener.progress) options.progress = listener.progress("profiling " + model.name());
   profile::Share share = model::measure_share(model, options, loss);
+  // Otherwise a run on the same process stays as large as the whole model was.
+  give_back_freed_memory();
   options.progress = {};
   if (!obstacle.empty())
     listener.tell(fmt::format("note: measured without CUDA graphs: {}\n", obstacle));

@@ -4,11 +4,37 @@
 #include <map>
 
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/teams.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/expected_interval.h"
+#include "penstock/simulate/memory_by_kind.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/train/training_schedule.h"
+#include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::job {
+
+namespace {
+
+/// With one message each way over every link of a worker's stages, as plans count them.
+std::vector<MemoryBytes> memory_of(const schedule::Schedule& schedule, const plan::Plan& plan,
+                                   const simulate::Costs& costs) {
+  std::vector<MemoryBytes> workers = simulate::memory_by_kind(schedule, costs);
+  const schedule::WorkerTable table(schedule.shape);
+  for (size_t w = 0; w < workers.size(); ++w) {
+    for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
+      const StageId stage = schedule::place_in_team(schedule.shape, held.stage).whole;
+      int64_t& bytes = workers[w][MemoryKind::Messages];
+      for (const plan::Link& link : plan.links) {
+        if (link.from == stage || link.to == stage)
+          bytes = saturating_add(bytes, saturating_mul(2, link.bytes));
+      }
+    }
+  }
+  return workers;
+}
+
+}  // namespace
 
 std::optional<Prediction> predict(const train::TrainOptions& options,
                                   const train::TrainResult& result) {
@@ -28,9 +54,10 @@ std::optional<Prediction> predict(const train::TrainOptions& options,
     simulate::Result& simulation = entry->second;
     if (is_new) {
       const bool global_norm = result.schedule.shape.global_norm;
-      simulation = simulate::simulate(
-          train::training_schedule(plan, links, segment, options.mini_batch_size, global_norm),
-          costs);
+      const schedule::Schedule schedule =
+          train::training_schedule(plan, links, segment, options.mini_batch_size, global_norm);
+      simulation = simulate::simulate(schedule, costs);
+      if (segment == longest) prediction.memory = memory_of(schedule, plan, costs);
     }
     if (segment == longest && !simulation.timeline.workers.empty())
       prediction.timeline = std::move(simulation.timeline);

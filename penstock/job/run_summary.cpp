@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/job/run_memory.h"
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
@@ -363,6 +364,7 @@ std::string summary_json(const Outcome& outcome) {
        outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
       {"peak_memory_bytes", r.peak_memory_bytes},
       {"peak_tensor_bytes", r.peak_tensor_bytes},
+      {"memory", report::memory_json(memory_account(r, outcome.predicted))},
       {"devices", devices},
       {"steps", r.steps},
       {"precision", to_string(outcome.plan.precision)},
@@ -436,6 +438,7 @@ std::string summary_text(const Outcome& outcome) {
         row(fmt::format("worker {} ({}) measured", w, workers[w].text()), times_of(r.timeline, w));
     text += row("                    predicted", times_of(outcome.predicted->timeline, w));
   }
+  text += report::memory_text(memory_account(r, outcome.predicted));
   return text;
 }
 

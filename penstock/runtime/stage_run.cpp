@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/model/precision.h"
 #include "penstock/util/check.h"
 
@@ -51,6 +52,13 @@ StageRun::StageRun(Replica& replica, const Run& run, Fabric& fabric, Blocking bl
       moved_(make_moved_weights(context_, *sums_)),
       pass_(make_pass(with_weights(context_, moved_.get()), *sums_)),
       norm_(context_, *sums_) {}
+
+void StageRun::claim_memory() const {
+  const Replica& replica = context_.replica;
+  replica.weights.claim_memory();
+  for (const at::Tensor& buffer : replica.buffers)
+    model::set_memory_kind(buffer, MemoryKind::Constants);
+}
 
 InFlight& StageRun::in_flight(MicroBatchId micro_batch) {
   const auto [entry, inserted] = in_flight_.try_emplace(micro_batch, module());
@@ -137,6 +145,8 @@ void StageRun::forward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(record.missing_inputs == 0, "stage", stage(), "lacks inputs of micro-batch",
                  action.micro_batch);
+  for (const at::Tensor& received : record.inputs)
+    model::set_memory_kind(received, MemoryKind::Activations);
   load_batch(action.micro_batch, record);
   tell_team(action);
   model::LossResult loss = pass_->forward(action, record);

@@ -30,6 +30,9 @@ class StageRun {
   StageId stage() const { return context_.stage(); }
   const StageModule& module() const { return context_.module(); }
 
+  /// What the replica keeps belongs to this thread's worker, in the account of memory.
+  void claim_memory() const;
+
   // Tensors that arrive or leave. Each call once per micro-batch and peer.
   void take_inputs(MicroBatchId micro_batch, StageId from, model::Tensors values);
   /// After F.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/worker_failure.h"
 #include "penstock/schedule/formats/text_format.h"
@@ -15,6 +16,40 @@ namespace penstock::runtime {
 
 using schedule::Action;
 using schedule::Op;
+
+namespace {
+
+/// What is left of the memory that an action takes.
+MemoryKind kept_by(Op op) {
+  switch (op) {
+    case Op::Forward:
+    case Op::BackwardInput:  // what W needs
+    case Op::Recompute:
+    case Op::Offload:
+    case Op::Load:
+      return MemoryKind::Activations;
+    case Op::Backward:
+    case Op::BackwardWeight:
+    case Op::SyncGradients:
+    case Op::NormGradients:
+      return MemoryKind::Gradients;
+    case Op::SendForward:
+    case Op::RecvForward:
+    case Op::SendBackward:
+    case Op::RecvBackward:
+      return MemoryKind::Messages;
+    case Op::Step:
+    case Op::FreeWeights:
+      return MemoryKind::Weights;
+  }
+  return MemoryKind::Other;
+}
+
+void are_messages(const model::Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) model::set_memory_kind(tensor, MemoryKind::Messages);
+}
+
+}  // namespace
 
 StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, const Run& run,
                          Fabric& fabric, const WorkerOptions& options)
@@ -78,6 +113,8 @@ void StageWorker::run_actions() {
   at::set_num_threads(options_.threads);
   const CoreNeed need(CoreNeed::Kind::Thread, options_.threads);
   const auto scope = device_->compute().enter();
+  const model::MemoryOwner owner(worker_);
+  for (const auto& held : stages_) held->claim_memory();
   timeline_.start();
   if (endless_) {
     current_ = &endless_->action();
@@ -147,6 +184,7 @@ StageRun& StageWorker::stage(StageId id) {
 
 void StageWorker::execute(const Action& action) {
   StageRun& held = stage(action.stage);
+  const model::MemoryPass pass(kept_by(action.op));
   switch (action.op) {
     case Op::Forward:
       held.forward(action);
@@ -228,6 +266,8 @@ void StageWorker::send(const Action& action) {
   const Message message = message_of(action);
   const WorkerId receiver = run_.table.worker_of(message.to, message.micro_batch);
   tensors = run_.devices.leave(message, receiver, std::move(tensors), *device_);
+  // Outputs are activations, too, and stay them.
+  if (is_backward) are_messages(tensors);
   wait([&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
 }
 
@@ -237,6 +277,7 @@ void StageWorker::receive(const Action& action) {
   model::Tensors tensors;
   wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
   tensors = run_.devices.arrive(message, std::move(tensors), *device_);
+  are_messages(tensors);
   if (endless_ && !is_backward && !tensors.front().defined())
     return endless_->end_before(action.micro_batch);
   if (is_backward)

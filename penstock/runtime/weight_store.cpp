@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "penstock/model/device/copies.h"
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/model/optimizers/next_step.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -25,6 +26,10 @@ void check_state_shape(const at::Tensor& found, const at::Tensor& expected) {
       fmt::format("the optimiser's state of a weight has the shape [{}], expected [{}]: resume "
                   "with the optimiser and the groups that the checkpoint was made with",
                   fmt::join(found.sizes(), ", "), fmt::join(expected.sizes(), ", ")));
+}
+
+void are_of(MemoryKind kind, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) model::set_memory_kind(tensor, kind);
 }
 
 at::Tensor as_leaf(const at::Tensor& tensor) { return tensor.detach().requires_grad_(true); }
@@ -231,7 +236,10 @@ void WeightStore::rewrite(size_t index, Write&& write) {
   // such a read is what the user asked for).
   at::Tensor target = (in_place ? weight : take_buffer(index)).variable_data();
   write(target);
-  if (!in_place) weight = as_leaf(target);
+  if (in_place) return;
+  model::set_memory_kind(weight, MemoryKind::Versions);
+  weight = as_leaf(target);
+  model::set_memory_kind(weight, MemoryKind::Weights);
 }
 
 Tensors WeightStore::moved_ahead(const model::StepContext& next, int64_t steps) const {
@@ -333,6 +341,14 @@ void WeightStore::begin_run() {
   latest_ = WeightVersion{0};
   versions_.front().version = latest_;
   versions_.front().released = false;
+}
+
+void WeightStore::claim_memory() const {
+  for (const Tensors& tensors : spare_) are_of(MemoryKind::Versions, tensors);
+  for (const Held& held : versions_) are_of(MemoryKind::Versions, held.weights);
+  are_of(MemoryKind::Weights, versions_.back().weights);
+  are_of(MemoryKind::Weights, masters_);
+  for (const Tensors& tensors : state_) are_of(MemoryKind::OptimizerState, tensors);
 }
 
 int64_t WeightStore::bytes() const {

@@ -97,6 +97,8 @@ class WeightStore {
   /// weights behind them and for optimiser state.
   int64_t num_versions() const { return static_cast<int64_t>(versions_.size()); }
   int64_t bytes() const;
+  /// Weights, versions and state belong to this thread's worker, in the account of memory.
+  void claim_memory() const;
 
   /// One list per entry of the optimiser's state_names(), each with one tensor per weight: of the
   /// shape that the optimiser gives it, or with a share flat, of that part alone.

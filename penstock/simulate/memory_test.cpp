@@ -6,6 +6,7 @@
 #include <set>
 
 #include "penstock/schedule/generate.h"
+#include "penstock/simulate/memory_by_kind.h"
 #include "penstock/simulate/simulator.h"
 
 namespace penstock::simulate {
@@ -130,6 +131,51 @@ TEST(Memory, ConstantsAreThereOnceWhateverIsTrained) {
   const StageCost stage{.stash_bytes = 100, .weight_bytes = 10, .constant_bytes = 5000};
   // Two versions, gradients and momentum of what is trained; no more than one copy of the rest.
   EXPECT_EQ(peaks(Strategy::OneFOneB, 16, 1, {stage, stage})[0], 5000 + 4 * 10 + 2 * 100);
+}
+
+TEST(Memory, ByKindAddsUpToThePeak) {
+  const StageCost stage{.stash_bytes = 100,
+                        .weight_bytes = 1000,
+                        .input_bytes = 7,
+                        .constant_bytes = 50,
+                        .working_bytes = 30};
+  for (const Strategy kind : {Strategy::Serial, Strategy::GPipe, Strategy::OneFOneB,
+                              Strategy::OneFOneBFlush, Strategy::ZbH1}) {
+    const int stages = kind == Strategy::Serial ? 1 : 3;
+    const schedule::ScheduleShape shape{.replicas = std::vector<int>(stages, 1),
+                                        .micro_batches = 12,
+                                        .accumulate = 6,
+                                        .policy = default_policy(kind)};
+    Costs costs;
+    costs.stages.assign(static_cast<size_t>(stages), stage);
+    const schedule::Schedule schedule =
+        schedule::lower(schedule::generate(kind, shape), schedule::chain_links(stages));
+    const std::vector<int64_t> peaks = simulate(schedule, costs, {}).peak_memory_bytes;
+    const std::vector<MemoryBytes> kinds = memory_by_kind(schedule, costs);
+    ASSERT_EQ(kinds.size(), peaks.size());
+    for (size_t w = 0; w < peaks.size(); ++w)
+      EXPECT_EQ(kinds[w].sum(), peaks[w]) << to_string(kind) << ", worker " << w;
+  }
+}
+
+TEST(Memory, ByKindSaysWhatThePeakConsistsOf) {
+  const schedule::ScheduleShape shape{
+      .replicas = {1, 1}, .micro_batches = 16, .policy = default_policy(Strategy::OneFOneB)};
+  Costs costs;
+  costs.stages.assign(
+      2, {.stash_bytes = 100, .weight_bytes = 1000, .constant_bytes = 50, .working_bytes = 30});
+  const MemoryBytes first =
+      memory_by_kind(
+          schedule::lower(schedule::generate(Strategy::OneFOneB, shape), schedule::chain_links(2)),
+          costs)
+          .front();
+  EXPECT_EQ(first[MemoryKind::Weights], 1000);
+  EXPECT_EQ(first[MemoryKind::Versions], 1000);
+  EXPECT_EQ(first[MemoryKind::Gradients], 1000);
+  EXPECT_EQ(first[MemoryKind::OptimizerState], 1000);
+  EXPECT_EQ(first[MemoryKind::Activations], 200);
+  EXPECT_EQ(first[MemoryKind::Constants], 50);
+  EXPECT_EQ(first[MemoryKind::Working], 30);
 }
 
 TEST(Memory, Saturates) {

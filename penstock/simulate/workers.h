@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/plan/weight_rules.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/simulate/host_moves.h"
 #include "penstock/simulate/memory.h"
@@ -35,14 +34,7 @@ class Workers {
         moves_(workers_.size(), has_moves(source.shape())) {
     if (options.keep_timeline) timeline_.workers.resize(workers_.size());
     timeline_.source = "predicted";
-    for (size_t s = 0; s < costs.stages.size(); ++s) {
-      stages_.emplace_back(costs.stages[s],
-                           source.shape().recomputes(StageId{static_cast<int32_t>(s)}),
-                           traits(source.shape().policy).newest_only);
-    }
-    const std::vector<int64_t> copies = schedule::compensation_copies(source.shape());
-    for (size_t s = 0; s < copies.size(); ++s)
-      stages_[s].always_bytes = saturating_mul(copies[s], stages_[s].version_bytes);
+    stages_ = stage_memories(source.shape(), costs.stages);
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));
       for (const HeldStage& held : source.stages_of(static_cast<int32_t>(w))) {

@@ -19,6 +19,7 @@ std::string packed(const TrainResult& result, const RankSummary& summary) {
   out.put<uint64_t>(result.timeline.workers.size());
   for (size_t w = 0; w < result.timeline.workers.size(); ++w) {
     out.put(result.peak_versions.at(w));
+    out.put(w < result.worker_memory.size() ? result.worker_memory[w] : MemoryBytes{});
     out.list(result.timeline.workers[w]);
   }
   out.put<uint64_t>(result.timeline.sums.size());
@@ -40,10 +41,12 @@ std::pair<double, int64_t> add(const std::string& text, TrainResult& result) {
     throw TransportError("the ranks have measured different numbers of workers");
   for (size_t w = 0; w < workers; ++w) {
     const auto versions = in.get<int64_t>();
+    const auto memory = in.get<MemoryBytes>();
     auto events = in.list<schedule::TimelineEvent>();
     if (events.empty()) continue;
     result.timeline.workers[w] = std::move(events);
     result.peak_versions[w] = versions;
+    if (w < result.worker_memory.size()) result.worker_memory[w] = memory;
   }
   for (auto lanes = in.get<uint64_t>(); lanes > 0; --lanes) {
     schedule::SumLane lane{.worker = in.get<WorkerId>()};
@@ -73,6 +76,7 @@ void collect_on_first(const runtime::Ranks& ranks, TrainResult& result) {
   const runtime::WireStats wire = ranks.world->wire();
   const RankSummary own{.peak_memory_bytes = result.peak_memory_bytes,
                         .peak_tensor_bytes = result.peak_tensor_bytes,
+                        .memory = result.memory,
                         .sent_bytes = wire.sent_bytes,
                         .received_bytes = wire.received_bytes,
                         .clock_error_ns = wire.clock_error_ns};

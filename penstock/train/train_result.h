@@ -10,6 +10,7 @@
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/train/metric.h"
+#include "penstock/util/process/memory_kinds.h"
 
 namespace penstock::train {
 
@@ -29,6 +30,7 @@ struct EpochSummary {
 struct RankSummary {
   int64_t peak_memory_bytes = 0;  ///< of the process, while training
   int64_t peak_tensor_bytes = 0;  ///< as TrainResult's
+  ProcessMemory memory = {};      ///< as TrainResult's
   int64_t sent_bytes = 0;         ///< of tensors, to other ranks
   int64_t received_bytes = 0;
   int64_t clock_error_ns = 0;  ///< by how much its lanes in the timeline may be off
@@ -60,6 +62,11 @@ struct TrainResult {
   /// Of this process's tensors on the CPU, without those of the data set: what a plan predicts. 0
   /// where they are not counted (model::count_tensor_memory()).
   int64_t peak_tensor_bytes = 0;
+  /// What this process held in the segment in which it was largest, and each worker's tensors by
+  /// kind at the worker's own peak; zeros for workers of other ranks, but on rank 0, and where
+  /// tensors are not counted.
+  ProcessMemory memory = {};
+  std::vector<MemoryBytes> worker_memory = {};
   /// The GPUs of this rank's workers, by its allocator's counters while training.
   std::vector<DevicePeak> devices;
   int64_t steps = 0;  ///< optimiser steps, over all runs

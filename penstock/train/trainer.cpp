@@ -463,6 +463,14 @@ void Run::keep_measured(runtime::RunResult run, const Schedule& schedule, int64_
 
 void Run::note_tensor_peaks() {
   const int64_t counted = model::tensor_memory().peak;
+  const ProcessMemory process = model::process_memory_peak();
+  if (process.resident > result_.memory.resident) result_.memory = process;
+  result_.worker_memory.resize(static_cast<size_t>(options_.plan.num_workers()));
+  for (size_t w = 0; w < result_.worker_memory.size(); ++w) {
+    MemoryBytes& highest = result_.worker_memory[w];
+    const MemoryBytes found = model::tensor_memory_peak(WorkerId{static_cast<int32_t>(w)});
+    if (found.sum() > highest.sum()) highest = found;
+  }
   if (counted > 0)
     result_.peak_tensor_bytes = std::max(result_.peak_tensor_bytes, counted - data_.tensor_bytes);
   const std::vector<at::Device> gpus = pipeline_.gpus();

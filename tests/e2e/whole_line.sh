@@ -55,10 +55,16 @@ for command in simulate train; do
   predicted=throughput_samples_per_s
   if [ $command = train ]; then
     run 0 train --model lenet5 --data synthetic --train-samples 640 --no-eval \
-      --plan known.plan.json --json --history known.history.json
+      --plan known.plan.json --json --history known.history.json --html known.html
     low=prediction_low_samples_per_s high=prediction_high_samples_per_s
     predicted=predicted_throughput_samples_per_s
     grep -q "\"$low\"" known.history.json || fail "the history has no interval"
+    # Of what the process held when it was largest, nearly all has a name.
+    awk -v share="$(numbers named_share)" 'BEGIN { exit !(share > 0.95 && share < 1.05) }' ||
+      fail "the account of memory names $(numbers named_share) of the peak"
+    grep -q '"measured":{[^}]*"weights":[1-9]' known.history.json ||
+      fail "the history does not say what workers' memory consisted of"
+    grep -q '<h2>Memory at its peak</h2>' known.html || fail "the page has no bars of memory"
   fi
   awk -v low="$(numbers $low)" -v at="$(numbers $predicted)" -v high="$(numbers $high)" '
     BEGIN { exit !(0 < low && low < at && at < high) }' ||

@@ -57,6 +57,7 @@ History parse_history(std::string_view json, std::string_view place) {
            number_or_nan(epoch, "test_loss")});
     }
   }
+  if (const auto memory = root.find("memory")) history.memory = read_memory(*memory);
   return history;
 }
 

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/report/memory/memory_account.h"
+
 namespace penstock::report {
 
 /// What was not measured, or was no finite number, is NaN.
@@ -39,6 +41,7 @@ struct History {
   /// Between which the run was expected to lie; 0: not known.
   double prediction_low_samples_per_s = 0;
   double prediction_high_samples_per_s = 0;
+  MemoryAccount memory = {};
 };
 
 /// No history file may be larger (about 600,000 steps).

@@ -208,7 +208,8 @@ std::string html_report(const ReportInput& input) {
   if (const std::string note = history_note(input); !note.empty())
     page += html_paragraph("accent", note);
   page += key_numbers_section(input, view) + timeline_section(input) + memory_section(input) +
-          differences_section(input) + history_section(input, charts);
+          memory_account_section(input) + differences_section(input) +
+          history_section(input, charts);
   page += plan_section(view) + strategies_section(view) + changes_section(input.changes) +
           notes_section(plan);
   page += "<div id=\"tooltip\" hidden></div>\n";

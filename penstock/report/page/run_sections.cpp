@@ -143,6 +143,15 @@ std::string memory_section(const ReportInput& input) {
          "follow the timeline's zoom.</p>\n";
 }
 
+std::string memory_account_section(const ReportInput& input) {
+  if (!input.history || input.history->memory.empty()) return "";
+  return "<h2>Memory at its peak</h2>\n" +
+         html_paragraph("muted",
+                        "Measured: the tensors of each worker by kind when they took most, beside "
+                        "the plan's; then all that each process held.") +
+         memory_bars(input.history->memory);
+}
+
 /// "2", or of a team "2.1": member 1.
 std::string stage_text(const plan::Plan& plan, StageId stage) {
   const schedule::TeamPlace place =

@@ -21,6 +21,8 @@ std::string notes_section(const plan::Plan& plan);
 
 std::string timeline_section(const ReportInput& input);
 std::string memory_section(const ReportInput& input);
+/// What the memory of the run consisted of at its peaks.
+std::string memory_account_section(const ReportInput& input);
 std::string differences_section(const ReportInput& input);
 /// The charts of the training run, as CurveChart::to_json() writes them: [] where there is none.
 Json history_charts(const ReportInput& input);

@@ -164,6 +164,7 @@ DataSplit load_own(const DataFormat& format, const DataSpec& spec,
 
 DataSplit load_data(const DataSpec& spec, std::span<const DataFormat> more) {
   check(spec);
+  const model::MemoryScope scope(MemoryKind::Inputs);
   const int64_t before = model::tensor_memory().now;
   const DataFormat format = format_of(spec.name, more);
   DataSplit split;

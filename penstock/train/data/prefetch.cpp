@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/util/check.h"
 
 namespace penstock::train {
@@ -46,6 +47,7 @@ int64_t PrefetchedBatches::next_slot() {
 }
 
 void PrefetchedBatches::work() {
+  const model::MemoryScope scope(MemoryKind::Inputs);
   for (int64_t i = next_slot(); i >= 0; i = next_slot()) {
     Slot made{.state = State::Ready};
     try {

@@ -2,6 +2,8 @@
 
 #include <malloc.h>
 
+#include "penstock/util/process/tcmalloc.h"
+
 namespace penstock {
 
 void keep_freed_memory() {
@@ -11,6 +13,14 @@ void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, kMostKept);
   constexpr int kNeverTrim = -1;
   mallopt(M_TRIM_THRESHOLD, kNeverTrim);
+#endif
+}
+
+void give_back_freed_memory() {
+  static const auto release = tcmalloc_function<void()>("MallocExtension_ReleaseFreeMemory");
+  if (release != nullptr) release();
+#ifdef __GLIBC__
+  ::malloc_trim(0);
 #endif
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/runtime/fabric/mesh/wire_numbers.h"
 #include "penstock/runtime/fabric/stopwatch.h"
@@ -27,6 +28,7 @@ net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
       throw TransportError(fmt::format("sent a sum of gradients in {} parts, expected {}",
                                        sizes.size(), ranges.size()));
     }
+    const model::MemoryScope scope(MemoryKind::Messages);
     std::vector<net::Memory> memory;
     for (size_t i = 0; i < sizes.size(); ++i) {
       at::Tensor& part = parts->emplace_back();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/runtime/fabric/stopwatch.h"
 #include "penstock/util/check.h"
@@ -28,6 +29,7 @@ net::Place place_for(const std::shared_ptr<model::Tensors>& tensors,
     };
     if (sizes.size() != layout.size())
       refuse(fmt::format("expected {} tensors, found {}", layout.size(), sizes.size()));
+    const model::MemoryScope scope(MemoryKind::Messages);
     std::vector<net::Memory> places;
     for (size_t i = 0; i < sizes.size(); ++i) {
       at::Tensor& tensor = tensors->emplace_back();

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "penstock/model/device/tensor_memory.h"
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -75,6 +76,7 @@ RawMessage post_raw(net::Mesh& mesh, int peer, net::Tag tag) {
       mesh.receive(peer, tag, [parts = message.parts](const std::vector<uint64_t>& sizes) {
         if (sizes.empty() || sizes.front() == net::kAbsent)
           throw TransportError("sent a message without a head");
+        const model::MemoryScope scope(MemoryKind::Messages);
         std::vector<net::Memory> places;
         for (const uint64_t size : sizes) {
           at::Tensor& part = parts->emplace_back();
