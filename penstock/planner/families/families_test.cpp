@@ -209,7 +209,7 @@ TEST(Families, GradientsThatCrossCountOnceWithTheMessages) {
   EXPECT_EQ(with.memory_bytes - less.memory_bytes, 1'500);
 }
 
-TEST(Families, TheFirstStageHasTheGradientsOfTiedWeightsThatLaterOnesSend) {
+TEST(Families, TheFirstStageHasWhatTheNormOfTiedGradientsNeedsBeyondItsStashes) {
   PlanOptions options;
   options.strategy = plan::Strategy::OneFOneBFlush;
   options.straight = true;
@@ -218,11 +218,16 @@ TEST(Families, TheFirstStageHasTheGradientsOfTiedWeightsThatLaterOnesSend) {
   std::vector<graph::LayerNode> nodes = profile.graph.layers();
   nodes[3].ties = {{.parameter = 0, .owner = {LayerId{1}, 0}}};
   profile.graph = graph::ModelGraph::build(1, std::move(nodes), {{LayerId{3}, 0}});
-  profile.costs[3].tied_bytes = {700};
+  for (const size_t layer : {1, 3}) profile.costs[layer].weight_bytes = 70'000;
+  profile.costs[3].tied_bytes = {70'000};
   const PlanResult result = make_plan(profile, flat_cluster(2, 1'000'000'000'000), options);
   ASSERT_TRUE(result.plan) << result.reason;
   ASSERT_EQ(result.plan->stages.size(), 2);
-  EXPECT_EQ(result.plan->stages[0].working_bytes, 700);
+  // The other stage's gradient, the sum, its squares; two micro-batches are in flight, whose
+  // memory is free by then, as is that of the message.
+  const plan::Stage& first = result.plan->stages[0];
+  EXPECT_EQ(first.working_bytes,
+            3 * 70'000 - 2 * first.stash_bytes - 2 * result.plan->links.at(0).bytes);
   EXPECT_EQ(result.plan->stages[1].working_bytes, 0);
 }
 

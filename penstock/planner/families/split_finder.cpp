@@ -222,9 +222,8 @@ std::optional<LeastSplit> SplitFinder::least(const Family& family) {
 int64_t SplitFinder::bytes_of_stage(const std::vector<LayerId>& layers, const StageMemory& memory,
                                     int64_t in_flight) const {
   const int64_t received = memory.recompute ? 0 : received_stash_bytes(context_, layers);
-  return saturating_add(
-      saturating_mul(in_flight, received),
-      working_bytes(context_, layers, saturating_add(memory.input_bytes, memory.output_bytes)));
+  return saturating_add(saturating_mul(in_flight, received),
+                        working_bytes(context_, layers, memory, in_flight));
 }
 
 // A flushed pipeline holds the micro-batches of one step at most, so a shorter step needs less.

@@ -162,9 +162,14 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
   plan.links = std::move(traffic.links);
-  const std::vector<StageMemory> memories = stage_memories(context, split, traffic.cut_bytes);
-  for (size_t s = 0; s < memories.size(); ++s)
+  std::vector<StageMemory> memories = stage_memories(context, split, traffic.cut_bytes);
+  // The first layer's, where norms need memory. Workers with several stages may keep fewer.
+  const int64_t in_flight = plan.shares_workers() ? 1 : plan.depth;
+  for (size_t s = 0; s < memories.size(); ++s) {
+    if (tied_norm_bytes(context, split.stages[s]) > 0)
+      memories[s].working_bytes = working_bytes(context, split.stages[s], memories[s], in_flight);
     plan.stages[s].working_bytes = memories[s].working_bytes;
+  }
   const double slowest_ns = slowest_stage_ns(context, plan);
   plan.prediction.bottleneck_ns =
       nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes)));

@@ -35,27 +35,6 @@ int64_t usual_flushed_step(int workers, int64_t unit) {
   return std::min(round_up(4 * int64_t{workers}, unit), most);
 }
 
-/// The gradients that later stages send of weights that they share with these layers. The first
-/// worker adds them, and the others get no more than the sums, after their passes.
-int64_t tied_gradient_bytes(const Context& context, const std::vector<LayerId>& layers) {
-  const graph::ModelGraph& graph = context.profile.graph;
-  const std::set<LayerId> own(layers.begin(), layers.end());
-  if (!own.contains(LayerId{0})) return 0;
-  int64_t bytes = 0;
-  for (const graph::TieGroup& group : graph::tie_groups(graph)) {
-    const auto elsewhere = std::ranges::count_if(
-        group, [&](const graph::ParameterRef& use) { return !own.contains(use.layer); });
-    if (elsewhere == std::ssize(group)) continue;
-    const graph::ParameterRef& borrowed = group.back();
-    const std::vector<graph::WeightTie>& ties = graph.layer(borrowed.layer).ties;
-    const auto tie = std::ranges::find(ties, borrowed.parameter, &graph::WeightTie::parameter);
-    const int64_t size = context.profile.costs[borrowed.layer.index()]
-                             .tied_bytes[static_cast<size_t>(tie - ties.begin())];
-    bytes = saturating_add(bytes, saturating_mul(elsewhere, size));
-  }
-  return bytes;
-}
-
 }  // namespace
 
 std::vector<int> Split::replicas() const {
@@ -193,8 +172,38 @@ int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers
     most = std::max(most, layer.working_bytes - freed);
     freed = saturating_add(freed, layer.stash_bytes);
   }
-  return saturating_add(std::max<int64_t>(most - message_bytes, 0),
-                        tied_gradient_bytes(context, layers));
+  return std::max<int64_t>(most - message_bytes, 0);
+}
+
+int64_t tied_norm_bytes(const Context& context, const std::vector<LayerId>& layers) {
+  const graph::ModelGraph& graph = context.profile.graph;
+  const std::set<LayerId> own(layers.begin(), layers.end());
+  if (!own.contains(LayerId{0})) return 0;
+  int64_t bytes = 0;
+  int64_t largest = 0;
+  for (const graph::TieGroup& group : graph::tie_groups(graph)) {
+    const auto elsewhere = std::ranges::count_if(
+        group, [&](const graph::ParameterRef& use) { return !own.contains(use.layer); });
+    if (elsewhere == 0) continue;
+    const graph::ParameterRef& borrowed = group.back();
+    const std::vector<graph::WeightTie>& ties = graph.layer(borrowed.layer).ties;
+    const auto tie = std::ranges::find(ties, borrowed.parameter, &graph::WeightTie::parameter);
+    const int64_t size = context.profile.costs[borrowed.layer.index()]
+                             .tied_bytes[static_cast<size_t>(tie - ties.begin())];
+    bytes = saturating_add(bytes, saturating_mul(elsewhere + 1, size));
+    largest = std::max(largest, size);
+  }
+  return saturating_add(bytes, largest);
+}
+
+int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers,
+                      const StageMemory& memory, int64_t in_flight) {
+  const int64_t messages = saturating_add(memory.input_bytes, memory.output_bytes);
+  const int64_t norm = tied_norm_bytes(context, layers);
+  if (norm == 0) return working_bytes(context, layers, messages);
+  const int64_t beside = saturating_add(MemoryModel::stash_bytes(memory, in_flight),
+                                        MemoryModel::buffer_bytes(memory));
+  return std::max(working_bytes(context, layers, messages), norm - beside);
 }
 
 int64_t received_stash_bytes(const Context& context, const std::vector<LayerId>& layers) {

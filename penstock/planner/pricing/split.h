@@ -76,10 +76,17 @@ std::optional<int64_t> gradient_groups(const Context& context, const Split& spli
 /// What the backward pass of these layers, in topological order, needs at its most beyond what is
 /// saved for it and beyond `message_bytes`, those that arrive and leave for each micro-batch: the
 /// gradients of values that cross are of both. The pass goes from the last layer to the first and
-/// frees what each has saved. With the first layer: also gradients of tied
-/// weights that later stages send.
+/// frees what each has saved.
 int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers,
                       int64_t message_bytes);
+/// The same for a stage that keeps so many micro-batches while a pass runs. Or, where that is more,
+/// what the norm of gradients needs beyond stashes and messages, which are gone by then.
+int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers,
+                      const StageMemory& memory, int64_t in_flight);
+
+/// What the worker with the first layer needs for a norm where stages share weights: gradients that
+/// the others send, a sum for each such weight, and the squares of one.
+int64_t tied_norm_bytes(const Context& context, const std::vector<LayerId>& layers);
 
 /// What these layers save of values that layers elsewhere save, too, and count: a stage has a copy
 /// of its own.
