@@ -89,12 +89,13 @@ Row compensate_row() {
 
 Row sequence_row() {
   Row one{.name = "--sequence-parallel",
+          .keyword = "sequence_parallel",
           .changes = Changes::Plan,
           .slot = at<&R::plan, &PlanSection::sequence>,
           .help =
-              "With --tensor, on models of sequences: between the layers whose weights a team "
-              "shares out, its members have a part of the places each, whose number its size "
-              "must divide. Less memory; results differ by rounding (default: the plan's)"};
+              "With --tensor: between the layers whose weights a team shares out, its members have "
+              "a part of the places of sequences each, whose number its size must divide in models "
+              "of the zoo. Less memory; results differ by rounding (default: the plan's)"};
   one.idle = [](const RunFacts& facts) -> std::string {
     return facts.plan.teams().empty() ? "the plan's stages have no teams (--tensor)" : "";
   };

@@ -92,6 +92,8 @@ class Trainer:
     :param tensor: members of the team that runs each replica of a stage, with a part of its weights
         each (tensor parallelism): a number, or "auto": the fastest, by stage; None: 1. `workers`
         counts every member
+    :param sequence_parallel: with `tensor`, on models of sequences: between the layers whose
+        weights a team shares out, its members have a part of the places each; less memory
     :param straight: one worker per stage, so no replicas
     :param gradient_groups: sum gradients in so many groups of micro-batches, a multiple of every
         stage's replicas: runs with the same number agree bit for bit, whatever their workers; 0:
@@ -183,6 +185,7 @@ class Trainer:
         strategy: str | None = None,
         workers: int | None = None,
         tensor: int | str | None = None,
+        sequence_parallel: bool = False,
         straight: bool = False,
         plan: Mapping[str, Any] | PathLike | None = None,
         loss: Any = None,
@@ -232,13 +235,13 @@ class Trainer:
         self._folder: _Folder | None = None
         self._names: list[str] | None = None
         planned = (
-            strategy, workers, tensor, straight or None, micro_batches, weights, compensate, sync,
-            precision,
+            strategy, workers, tensor, sequence_parallel or None, straight or None, micro_batches,
+            weights, compensate, sync, precision,
         )  # fmt: skip
         if plan is not None and any(one is not None for one in planned):
             raise ValueError(
-                "a plan says what strategy, workers, tensor, straight, micro_batches, weights, "
-                "compensate, sync and precision are"
+                "a plan says what strategy, workers, tensor, sequence_parallel, straight, "
+                "micro_batches, weights, compensate, sync and precision are"
             )
         strategy = "auto" if strategy is None else _word("strategy", strategy)
         weights = None if weights is None else _word("weights", weights)
@@ -344,9 +347,9 @@ class Trainer:
         shared["batch_size"] = batch_size
         request = dict(
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
-            tensor=tensor or "", straight=bool(straight), weights=weights or "",
-            compensate=compensate or "", sync=sync, precision=precision,
-            profile_cache=_cache(profile_cache),
+            tensor=tensor or "", sequence_parallel=bool(sequence_parallel),
+            straight=bool(straight), weights=weights or "", compensate=compensate or "", sync=sync,
+            precision=precision, profile_cache=_cache(profile_cache),
         )
         if self._job is not None:
             asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}

@@ -122,6 +122,22 @@ class Teams(unittest.TestCase):
             with self.subTest(strategy=strategy):
                 self.expect_same(*self.trained(workers=4, tensor=2, strategy=strategy))
 
+    def test_members_share_the_places_of_sequences(self):
+        for options in ({"workers": 2, "tensor": 2}, {"workers": 4, "tensor": 4},
+                        {"workers": 4, "tensor": 2, "strategy": "1f1b-flush"}):  # fmt: skip
+            with self.subTest(**options):
+                trainer = self.trainer(sequence_parallel=True, **options)
+                self.assertTrue(all(one["sequence"] for one in trainer.plan["stages"]))
+                losses = [trainer.step(self.x, self.y)["loss"] for _ in range(6)]
+                self.expect_same(losses, trainer.state_dict())
+                again, _ = self.trained_by(trainer.plan)
+                self.assertEqual(losses, again)
+
+    def test_places_are_shared_out_unevenly(self):
+        for options in ({"workers": 8, "tensor": 8}, {"workers": 5, "tensor": 5}):
+            with self.subTest(**options):
+                self.expect_same(*self.trained(sequence_parallel=True, **options))
+
     def test_the_fastest_size_is_found(self):
         self.expect_same(*self.trained(workers=2, tensor="auto"))
 
