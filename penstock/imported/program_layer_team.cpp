@@ -70,11 +70,21 @@ std::vector<model::Shape> own_shapes(std::vector<model::Shape> shapes,
   return shapes;
 }
 
+bool gathers(const Step& step) {
+  return step.team && (step.team->kind == TeamStep::Kind::Gather ||
+                       step.team->kind == TeamStep::Kind::GatherSum);
+}
+
 std::vector<StepWork> work_of(const LayerParts& parts, const FlatProgram& program) {
   const std::set<std::string> parameters(parts.parameters.begin(), parts.parameters.end());
   std::vector<StepWork> work;
   Reasons reasons;
-  for (const Step& step : program.steps) {
+  for (Step step : program.steps) {
+    if (gathers(step)) {  // a copy, as far as memory goes
+      step.node.target = "torch.ops.aten.clone.default";
+      step.node.inputs.front().name = "self";
+      step.team.reset();
+    }
     if (step.team && !keeps_operator(step.team->kind)) continue;
     if (const auto facts = facts_of(step, program, reasons))
       work.emplace_back(step, *facts, program, parameters, parts.hints, parts.batch_symbol);

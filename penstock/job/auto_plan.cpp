@@ -73,6 +73,7 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
   options.gradient_groups = request.gradient_groups;
   options.straight = request.straight;
   options.tensor = request.tensor;
+  options.sequence = request.sequence ? planner::Choice::Always : planner::Choice::Never;
   options.optimizer_state_per_weight = model::state_per_weight(
       model, train::compensated_optimizer(request.optimizer, request.compensation));
   return options;
@@ -133,8 +134,6 @@ plan::Plan best_plan(const model::Model& model, profile::Profile profile,
           : own_cluster(request.workers, copies, profile.hand_over_ns, request.between_gpus);
   planner::PlanResult result = planner::make_plan(profile, cluster, options);
   if (!result.plan) throw NoAnswer("no plan: " + result.reason);
-  for (plan::Stage& stage : result.plan->stages)
-    stage.sequence = request.sequence && stage.tensor > 1;
   return *std::move(result.plan);
 }
 

@@ -77,6 +77,10 @@ std::vector<SearchRow> kind_rows() {
            "Share out the optimiser's state over the replicas of a stage (ZeRO-1): never, always, "
            "auto (only if memory requires it)"),
        tensor_row<OfSearch>(),
+       choice_row<&Options::sequence>(
+           "--sequence-parallel",
+           "Teams share out the places of sequences between layers with parts of weights: never, "
+           "always, auto (only if memory requires it)"),
        row<OfSearch>(
            "--optimizer", [](OfSearch& r) -> Slot { return named_optimizer(r.optimizer); },
            optimizer_help() + ": the optimiser whose state takes memory")});

@@ -54,6 +54,9 @@ struct PlanOptions {
   /// Members of the team of each replica (tensor parallelism), on workers side by side. Nothing:
   /// chosen per stage, for the models whose profile says what teams can share out.
   std::optional<int> tensor = 1;
+  /// Whether the members of teams share out the places of sequences between the layers with parts
+  /// of weights. Auto: only where the memory limit requires it, and the profile knows such places.
+  Choice sequence = Choice::Auto;
   /// One worker per stage, as many stages as workers (or layers, if fewer).
   bool straight = false;
   std::optional<int64_t> micro_batches = {};  ///< per mini-batch; nothing: chosen

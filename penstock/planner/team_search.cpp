@@ -13,6 +13,7 @@
 #include "penstock/planner/families/families.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/format_rate.h"
+#include "penstock/util/text/units.h"
 
 namespace penstock::planner {
 
@@ -50,20 +51,30 @@ class UniformTeams {
   }
 
   PlanResult best(int team, TimeLimit time) {
-    const std::optional<TeamWorld> world = team_world(profile_, cluster_, team);
-    if (!world) return {std::nullopt, fmt::format("teams of {} do not fit the cluster", team)};
-    PlanResult result = search_(world->profile, world->cluster, options_, time);
-    if (!result.plan || team == 1) return result;
-    result.plan = on_workers(*result.plan, team);
-    return result;
+    const bool can_share = team > 1 && has_places(profile_);
+    const bool always = team > 1 && options_.sequence == Choice::Always;
+    const bool waits = can_share && options_.sequence == Choice::Auto;
+    PlanResult result = best(team, always, waits ? time.share(0.5) : time);
+    if (result.plan || !waits || time.is_over()) return result;
+    return best(team, /*sequence=*/true, time);
   }
 
  private:
-  Plan on_workers(const Plan& of_teams, int team) {
+  PlanResult best(int team, bool sequence, TimeLimit time) {
+    const std::optional<TeamWorld> world = team_world(profile_, cluster_, team, sequence);
+    if (!world) return {std::nullopt, fmt::format("teams of {} do not fit the cluster", team)};
+    PlanResult result = search_(world->profile, world->cluster, options_, time);
+    if (!result.plan || team == 1) return result;
+    result.plan = on_workers(*result.plan, team, sequence);
+    return result;
+  }
+
+  Plan on_workers(const Plan& of_teams, int team, bool sequence) {
     Plan plan = of_teams;
     plan.cluster = cluster_;
     for (Stage& stage : plan.stages) {
       stage.tensor = team;
+      stage.sequence = sequence;
       if (stage.first_worker >= 0) stage.first_worker *= team;
     }
     const PlanOptions options = options_of(plan, options_);
@@ -96,6 +107,9 @@ class MixedTeams {
         pricer_(profile, cluster, own_),
         sizes_(possible_teams(cluster)),
         best_(std::move(start)),
+        sequence_(options.sequence == Choice::Always ||
+                  std::any_of(best_.stages.begin(), best_.stages.end(),
+                              [](const Stage& stage) { return stage.sequence; })),
         time_(time) {}
 
   Plan improved() {
@@ -123,6 +137,7 @@ class MixedTeams {
         continue;
       TeamSplit split = split_of(best_);
       split.stages[s].tensor = team;
+      split.stages[s].sequence = team > 1 && sequence_;
       split.stages[s].replicas = replicas;
       changed = take_with_any_cuts(split) || changed;
     }
@@ -147,6 +162,7 @@ class MixedTeams {
       Stage& both = split.stages[s];
       both.layers.insert(both.layers.end(), second.layers.begin(), second.layers.end());
       both.tensor = team;
+      both.sequence = sequence_;
       both.replicas = workers / team;
       split.stages.erase(split.stages.begin() + static_cast<std::ptrdiff_t>(s) + 1);
       if (take_with_any_cuts(std::move(split))) return true;
@@ -208,7 +224,7 @@ class MixedTeams {
   // What one micro-batch takes the stage's workers in turn, of all layers before each.
   std::vector<double> times_until(const Stage& stage) {
     std::vector<double> until{0};
-    for (const PlannedLayer& layer : pricer_.context(stage.tensor).layers)
+    for (const PlannedLayer& layer : pricer_.context(stage.tensor, stage.sequence).layers)
       until.push_back(until.back() + static_cast<double>(layer.compute_ns) / stage.replicas);
     return until;
   }
@@ -253,6 +269,7 @@ class MixedTeams {
   TeamPricer pricer_;
   std::vector<int> sizes_;
   Plan best_;
+  bool sequence_;  ///< teams share out places
   TimeLimit time_;
   int trials_ = 0;
 };
@@ -302,6 +319,28 @@ std::string shared_note(const profile::Profile& profile) {
       "member "
       "has the rest whole.",
       100 * shared.weights, 100 * shared.time);
+}
+
+/// What a worker needs with the places of sequences shared out, and without.
+std::optional<std::string> places_note(const profile::Profile& profile,
+                                       const cluster::Cluster& cluster, const PlanOptions& options,
+                                       const Plan& plan) {
+  if (!has_places(profile)) return std::nullopt;
+  const auto most_bytes = [&](bool sequence) {
+    TeamSplit split = split_of(plan);
+    for (Stage& stage : split.stages) stage.sequence = sequence && stage.tensor > 1;
+    TeamPricer pricer(profile, cluster, options_of(plan, options));
+    int64_t bytes = 0;
+    for (const Stage& stage : pricer.price(split).stages)
+      bytes = std::max(bytes, stage.memory_bytes);
+    return bytes;
+  };
+  const SharedStash shared = shared_stash(profile);
+  return fmt::format(
+      "Members that share out the places of sequences divide {:.1f} % of what operations save, "
+      "{:.1f} % without: {} at most on a worker, {} without.",
+      100 * shared.with, 100 * shared.without, format_bytes(most_bytes(true)),
+      format_bytes(most_bytes(false)));
 }
 
 /// By size: what the best plan of teams of this size reaches.
@@ -384,7 +423,10 @@ PlanResult plan_with_teams(const profile::Profile& profile, const cluster::Clust
     take_mixed(profile, cluster, options, std::move(starts), time, *best.plan);
   std::vector<std::string>& notes = best.plan->explanation.notes;
   if (sizes.size() > 1) notes.push_back(reached_note(reached));
-  if (!best.plan->teams().empty()) notes.push_back(shared_note(profile));
+  if (best.plan->teams().empty()) return best;
+  notes.push_back(shared_note(profile));
+  if (auto note = places_note(profile, cluster, options, *best.plan))
+    notes.push_back(*std::move(note));
   return best;
 }
 

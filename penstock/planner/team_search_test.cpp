@@ -229,6 +229,64 @@ TEST(TeamPlan, MembersNeedLessMemoryThanAWholeStage) {
   }
 }
 
+// As in Korthikanti et al. 2022 (section 4.2.2), where norms and inputs are divided, too.
+profile::Profile with_places(profile::Profile profile) {
+  for (profile::LayerCost& cost : profile.costs) {
+    if (cost.team.spread_stash > 0)
+      cost.team.sequence = {.work = 1, .stash = 1, .sums = 1, .sum_bytes = 4 * 4096};
+  }
+  return profile;
+}
+
+TEST(TeamPlan, MembersThatShareOutPlacesNeedLessMemory) {
+  const profile::Profile profile = with_places(testing_llama::decoder_profile({.blocks = 4}));
+  const cluster::Cluster cluster = testing_llama::v100_servers(2);
+  PlanOptions options;
+  options.strategy = Strategy::OneFOneBFlush;
+  options.micro_batches = 16;
+  std::vector<Stage> stages = even_stages(profile, 2, 1, 4);
+  const Plan without = price_plan(profile, cluster, stages, options);
+  stages[0].sequence = true;
+  const Plan with = price_plan(profile, cluster, stages, options);
+  EXPECT_TRUE(with.stages[0].sequence);
+  EXPECT_LT(with.stages[0].memory_bytes, without.stages[0].memory_bytes);
+  EXPECT_EQ(with.stages[1], without.stages[1]);
+  // The same bytes, but for gradients of norms.
+  EXPECT_GT(with.stages[0].team_bytes, without.stages[0].team_bytes);
+  EXPECT_LT(static_cast<double>(with.stages[0].team_bytes),
+            1.001 * static_cast<double>(without.stages[0].team_bytes));
+  EXPECT_EQ(reprice(with, profile, cluster, "penstock").stages, with.stages);
+  EXPECT_EQ(plan::parse_plan(plan::to_json(with), "p.json"), with);
+}
+
+TEST(TeamPlan, PlacesAreSharedOutWhereMemoryAsksForIt) {
+  const profile::Profile profile = with_places(testing_llama::decoder_profile({.blocks = 4}));
+  const cluster::Cluster cluster = testing_llama::v100_servers(1);
+  PlanOptions options;
+  options.tensor = 4;
+  options.micro_batches = 4;
+  options.recompute = Choice::Never;
+  const auto planned = [&](Choice sequence) {
+    options.sequence = sequence;
+    return make_plan(profile, cluster, options);
+  };
+  const PlanResult never = planned(Choice::Never);
+  const PlanResult always = planned(Choice::Always);
+  ASSERT_TRUE(never.plan && always.plan);
+  EXPECT_FALSE(planned(Choice::Auto).plan->stages[0].sequence);
+  const int64_t most = never.plan->stages[0].memory_bytes;
+  const int64_t least = always.plan->stages[0].memory_bytes;
+  ASSERT_LT(least, most);
+  options.memory_limit_bytes = (least + most) / 2;
+  EXPECT_FALSE(planned(Choice::Never).plan);
+  const PlanResult chosen = planned(Choice::Auto);
+  ASSERT_TRUE(chosen.plan) << chosen.reason;
+  EXPECT_TRUE(chosen.plan->stages[0].sequence);
+  EXPECT_LE(chosen.plan->stages[0].memory_bytes, *options.memory_limit_bytes);
+  EXPECT_THAT(chosen.plan->explanation.notes,
+              ::testing::Contains(::testing::HasSubstr("share out the places of sequences")));
+}
+
 TEST(TeamPlan, StagesOfOneWorkerHaveTeams) {
   const profile::Profile profile = testing_llama::decoder_profile({.blocks = 4});
   PlanOptions options;

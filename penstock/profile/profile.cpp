@@ -71,19 +71,26 @@ void validate_team(const TensorShare& team, const graph::LayerNode& layer) {
     throw ConfigError(fmt::format("layer '{}': expected {} of a team {}, found {}", layer.name,
                                   what, expected, found));
   };
-  for (const auto& [name, share] :
-       {std::pair{"spread", team.spread}, {"spread_stash", team.spread_stash}}) {
+  const SequenceShare sequence = team.sequence.value_or(SequenceShare{});
+  for (const auto& [name, share] : {std::pair{"spread", team.spread},
+                                    {"spread_stash", team.spread_stash},
+                                    {"sequence.work", sequence.work},
+                                    {"sequence.stash", sequence.stash}}) {
     if (!(share >= 0 && share <= 1)) refuse(name, "from 0 to 1", share);
   }
   for (const auto& [name, number] : {std::pair{"units", team.units},
                                      {"sums", team.sums},
                                      {"sum_bytes", team.sum_bytes},
                                      {"back_sums", team.back_sums},
-                                     {"back_sum_bytes", team.back_sum_bytes}}) {
+                                     {"back_sum_bytes", team.back_sum_bytes},
+                                     {"sequence.sums", sequence.sums},
+                                     {"sequence.sum_bytes", sequence.sum_bytes}}) {
     if (number < 0) refuse(name, "of at least 0", number);
   }
   if (team.sums == 0 && team.sum_bytes > 0)
     refuse("sum_bytes", "of 0 without sums", team.sum_bytes);
+  if (sequence.sums == 0 && sequence.sum_bytes > 0)
+    refuse("sequence.sum_bytes", "of 0 without sequence.sums", sequence.sum_bytes);
   if (team.back_sums == 0 && team.back_sum_bytes > 0)
     refuse("back_sum_bytes", "of 0 without back_sums", team.back_sum_bytes);
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,19 @@
 #include "penstock/util/numbers/precision.h"
 
 namespace penstock::profile {
+
+/// What is otherwise where the members of a team share out the places of sequences, too (sequence
+/// parallelism).
+struct SequenceShare {
+  double work = 0;   ///< part of the layer's work that is divided
+  double stash = 0;  ///< part of stash_bytes that is divided
+  /// How many gradients of whole weights the team sums for one micro-batch, and their bytes on each
+  /// member, beside the sums of TensorShare.
+  int64_t sums = 0;
+  int64_t sum_bytes = 0;
+
+  bool operator==(const SequenceShare&) const = default;
+};
 
 /// What of a layer a team of workers can share out (tensor parallelism); the rest every member of
 /// the team has and does whole.
@@ -33,6 +47,7 @@ struct TensorShare {
   int64_t sum_bytes = 0;
   int64_t back_sums = 0;
   int64_t back_sum_bytes = 0;
+  std::optional<SequenceShare> sequence = {};  ///< nothing: not known
 
   bool operator==(const TensorShare&) const = default;
 };

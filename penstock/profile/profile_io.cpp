@@ -67,13 +67,29 @@ Json write_saves(const LayerSaves& saves) {
 }
 
 Json write_team(const TensorShare& team) {
-  return {{"spread", team.spread},
-          {"spread_stash", team.spread_stash},
-          {"units", team.units},
-          {"sums", team.sums},
-          {"sum_bytes", team.sum_bytes},
-          {"back_sums", team.back_sums},
-          {"back_sum_bytes", team.back_sum_bytes}};
+  Json json{{"spread", team.spread},
+            {"spread_stash", team.spread_stash},
+            {"units", team.units},
+            {"sums", team.sums},
+            {"sum_bytes", team.sum_bytes},
+            {"back_sums", team.back_sums},
+            {"back_sum_bytes", team.back_sum_bytes}};
+  if (team.sequence) {
+    json["sequence"] = {{"work", team.sequence->work},
+                        {"stash", team.sequence->stash},
+                        {"sums", team.sequence->sums},
+                        {"sum_bytes", team.sequence->sum_bytes}};
+  }
+  return json;
+}
+
+std::optional<SequenceShare> read_sequence(const JsonReader& reader) {
+  const auto own = reader.find("sequence");
+  if (!own) return std::nullopt;
+  return SequenceShare{.work = own->at("work").number(),
+                       .stash = own->at("stash").number(),
+                       .sums = own->integer_or("sums", 0, 0),
+                       .sum_bytes = own->integer_or("sum_bytes", 0, 0)};
 }
 
 TensorShare read_team(const JsonReader& reader) {
@@ -83,7 +99,8 @@ TensorShare read_team(const JsonReader& reader) {
           .sums = reader.integer_or("sums", 0, 0),
           .sum_bytes = reader.integer_or("sum_bytes", 0, 0),
           .back_sums = reader.integer_or("back_sums", 0, 0),
-          .back_sum_bytes = reader.integer_or("back_sum_bytes", 0, 0)};
+          .back_sum_bytes = reader.integer_or("back_sum_bytes", 0, 0),
+          .sequence = read_sequence(reader)};
 }
 
 Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph& graph) {

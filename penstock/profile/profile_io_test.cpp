@@ -65,6 +65,8 @@ TEST(ProfileIo, WhatTeamsShareIsReadBackAndChecked) {
                            .back_sums = 1,
                            .back_sum_bytes = 2048};
   EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
+  profile.costs[0].team.sequence = {.work = 1, .stash = 0.25, .sums = 2, .sum_bytes = 64};
+  EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
   const auto refusal = [&](auto change) {
     Profile changed = profile;
     change(changed.costs[0].team);
@@ -72,6 +74,10 @@ TEST(ProfileIo, WhatTeamsShareIsReadBackAndChecked) {
   };
   EXPECT_THAT(refusal([](TensorShare& team) { team.spread = 1.5; }),
               HasSubstr("layer 'a': expected spread of a team from 0 to 1, found 1.5"));
+  EXPECT_THAT(refusal([](TensorShare& team) { team.sequence->stash = -1; }),
+              HasSubstr("expected sequence.stash of a team from 0 to 1, found -1"));
+  EXPECT_THAT(refusal([](TensorShare& team) { team.sequence->sums = 0; }),
+              HasSubstr("sequence.sum_bytes of a team of 0 without sequence.sums, found 64"));
   EXPECT_THAT(refusal([](TensorShare& team) { team.units = -1; }),
               HasSubstr("units of a team of at least 0, found -1"));
   EXPECT_THAT(refusal([](TensorShare& team) { team.back_sums = 0; }),

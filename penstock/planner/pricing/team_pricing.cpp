@@ -165,8 +165,9 @@ std::vector<double> link_traffic(const Context& context, const Plan& plan) {
 
 void refuse_unequal_teams(const TeamSplit& asked) {
   const int first = asked.stages.empty() ? 1 : asked.stages.front().tensor;
-  const bool alike = std::all_of(asked.stages.begin(), asked.stages.end(),
-                                 [&](const Stage& stage) { return stage.tensor == first; });
+  const bool alike = std::all_of(asked.stages.begin(), asked.stages.end(), [&](const Stage& stage) {
+    return stage.tensor == first && stage.sequence == asked.stages.front().sequence;
+  });
   if (asked.worker_of_replica.empty() || alike) return;
   throw ConfigError(
       "where workers hold several stages, plans are priced with teams of one size only");
@@ -177,15 +178,6 @@ std::vector<StageId> stages_of_layers(const std::vector<Stage>& stages,
   Plan named;
   named.stages = stages;
   return plan::stage_of_layer(named, profile.graph);
-}
-
-/// Sizes of the teams, each once.
-std::vector<int> sizes_of_teams(const std::vector<Stage>& stages) {
-  std::vector<int> sizes;
-  for (const Stage& stage : stages) sizes.push_back(stage.tensor);
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  return sizes;
 }
 
 }  // namespace
@@ -203,21 +195,32 @@ TeamPricer::TeamPricer(const profile::Profile& profile, const cluster::Cluster& 
 
 TeamPricer::~TeamPricer() = default;
 
-TeamPricer::World& TeamPricer::world(int team) {
+/// Each once.
+std::vector<TeamPricer::Team> TeamPricer::kinds_of_teams(const std::vector<Stage>& stages) {
+  std::vector<Team> kinds;
+  for (const Stage& stage : stages) kinds.emplace_back(stage.tensor, stage.sequence);
+  std::sort(kinds.begin(), kinds.end());
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  return kinds;
+}
+
+TeamPricer::World& TeamPricer::world(Team team) {
   std::unique_ptr<World>& known = worlds_[team];
   if (known) return *known;
-  std::optional<TeamWorld> input = team_world(profile_, cluster_, team);
+  std::optional<TeamWorld> input = team_world(profile_, cluster_, team.first, team.second);
   if (!input) {
     throw ConfigError(fmt::format(
         "teams of {} members do not fit the cluster: expected a size that divides the {} workers "
         "of a unit, or whole units, all of one device",
-        team, cluster_.levels.front().count));
+        team.first, cluster_.levels.front().count));
   }
   known = std::make_unique<World>(*std::move(input), options_);
   return *known;
 }
 
-const Context& TeamPricer::context(int team) { return world(team).context; }
+const Context& TeamPricer::context(int team, bool sequence) {
+  return world({team, sequence}).context;
+}
 
 bool TeamPricer::fits(const Plan& plan) {
   for (const Stage& stage : plan.stages) {
@@ -241,9 +244,9 @@ struct TeamPricer::Parts {
 
 // The stages with teams of this size.
 void TeamPricer::add_world(const TeamSplit& asked, const std::vector<StageId>& stage_of_layer,
-                           int team, Parts& parts) {
-  const Context& own = context(team);
-  const Split split = split_in_world(own, asked, stage_of_layer, team);
+                           Team team, Parts& parts) {
+  const Context& own = context(team.first, team.second);
+  const Split split = split_in_world(own, asked, stage_of_layer, team.first);
   Priced priced = price_parts(own, split, parts.plan.micro_batches);
   const std::vector<StageMemory> memories = stage_memories(own, split, priced.cut_bytes);
   if (parts.plan.stages.empty()) {
@@ -253,17 +256,17 @@ void TeamPricer::add_world(const TeamSplit& asked, const std::vector<StageId>& s
   }
   if (!asked.worker_of_replica.empty()) {
     parts.slowest_ns = static_cast<double>(priced.plan.prediction.bottleneck_ns);
-    return add_bytes(parts.bytes_per_sample, priced.plan.prediction.bytes_per_sample, team);
+    return add_bytes(parts.bytes_per_sample, priced.plan.prediction.bytes_per_sample, team.first);
   }
   for (size_t s = 0; s < asked.stages.size(); ++s) {
-    if (asked.stages[s].tensor != team) continue;
+    if (Team{asked.stages[s].tensor, asked.stages[s].sequence} != team) continue;
     parts.plan.stages[s] = priced.plan.stages[s];
     parts.memories[s] = memories[s];
     parts.slowest_ns = std::max(parts.slowest_ns, stage_ns(own, priced.plan, s));
     Plan alone = priced.plan;
     alone.links.clear();
     alone.stages = {priced.plan.stages[s]};
-    add_bytes(parts.bytes_per_sample, bytes_per_sample(alone, *own.model), team);
+    add_bytes(parts.bytes_per_sample, bytes_per_sample(alone, *own.model), team.first);
   }
 }
 
@@ -278,7 +281,8 @@ void TeamPricer::put_on_workers(const TeamSplit& asked, const std::vector<StageI
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     Stage& stage = plan.stages[s];
     stage.tensor = asked.stages[s].tensor;
-    stage.team_bytes = team_bytes(profile_, layers[s], stage.tensor);
+    stage.sequence = asked.stages[s].sequence;
+    stage.team_bytes = team_bytes(profile_, layers[s], stage.tensor, stage.sequence);
     if (!plan.shares_workers()) stage.first_worker = asked.stages[s].first_worker;
   }
   const Context& real = context(1);
@@ -304,7 +308,8 @@ Plan TeamPricer::price(const TeamSplit& wanted) {
   if (asked.micro_batches == 0)
     parts.plan.micro_batches = options_.micro_batches.value_or(
         asked.worker_of_replica.empty() ? chosen_micro_batches(real, asked.strategy, replicas) : 0);
-  for (const int team : sizes_of_teams(asked.stages)) add_world(asked, stage_of_layer, team, parts);
+  for (const Team team : kinds_of_teams(asked.stages))
+    add_world(asked, stage_of_layer, team, parts);
   put_on_workers(asked, stage_of_layer, parts);
   const Split members =
       split_of_members(split_in_world(real, asked, stage_of_layer, 1), asked.stages);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/plan/plan.h"
@@ -20,7 +21,7 @@
 namespace penstock::planner {
 
 /// What is priced. Of the stages: layers, replicas, tensor, first_worker (-1 for all: one after the
-/// other), recompute, offload, shard_optimizer, keep.
+/// other), sequence, recompute, offload, shard_optimizer, keep.
 struct TeamSplit {
   plan::Strategy strategy = plan::Strategy::OneFOneBFlush;
   plan::WeightPolicy policy = plan::WeightPolicy::Flush;
@@ -44,21 +45,24 @@ class TeamPricer {
   /// Whether every worker has the memory that the plan predicts.
   bool fits(const plan::Plan& plan);
   /// The input as it is for teams of that size. Throws ConfigError where there are none.
-  const Context& context(int team);
+  const Context& context(int team, bool sequence = false);
 
  private:
   struct World;
   struct Parts;
-  World& world(int team);
-  void add_world(const TeamSplit& asked, const std::vector<StageId>& stage_of_layer, int team,
+  /// Members, and whether they share out places of sequences.
+  using Team = std::pair<int, bool>;
+  World& world(Team team);
+  void add_world(const TeamSplit& asked, const std::vector<StageId>& stage_of_layer, Team team,
                  Parts& parts);
+  static std::vector<Team> kinds_of_teams(const std::vector<plan::Stage>& stages);
   void put_on_workers(const TeamSplit& asked, const std::vector<StageId>& stage_of_layer,
                       Parts& parts);
 
   const profile::Profile& profile_;
   const cluster::Cluster& cluster_;
   const PlanOptions& options_;
-  std::map<int, std::unique_ptr<World>> worlds_;
+  std::map<Team, std::unique_ptr<World>> worlds_;
 };
 
 }  // namespace penstock::planner

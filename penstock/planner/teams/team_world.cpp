@@ -11,6 +11,7 @@
 namespace penstock::planner {
 
 using profile::LayerCost;
+using profile::SequenceShare;
 using profile::TensorShare;
 
 namespace {
@@ -45,18 +46,23 @@ int64_t part_of(int64_t value, double share) {
   return rounded_up(static_cast<double>(value) * share);
 }
 
-LayerCost cost_of_member(const LayerCost& whole, int team, const SumCosts& sums) {
+LayerCost cost_of_member(const LayerCost& whole, int team, bool sequence, const SumCosts& sums) {
   const TensorShare& share = whole.team;
   const double most = largest_part(share, team);
   const double slower = 1 + kSmallerProducts * std::log2(static_cast<double>(team));
-  const double time = 1 - share.spread + share.spread * std::min(most * slower, 1.0);
+  const bool is_sequence = sequence && share.sequence.has_value();
+  const SequenceShare places = is_sequence ? *share.sequence : SequenceShare{};
+  const double work = is_sequence ? places.work : share.spread;
+  const double time = 1 - work + work * std::min(most * slower, 1.0);
   const double weights = 1 - share.spread + share.spread * most;
-  const double stash = 1 - share.spread_stash + share.spread_stash * most;
+  const double divided = is_sequence ? places.stash : share.spread_stash;
+  const double stash = 1 - divided + divided * most;
   LayerCost cost = whole;
   cost.forward_ns =
       saturating_add(part_of(whole.forward_ns, time), sums.ns(share.sums, share.sum_bytes));
-  cost.backward_ns = saturating_add(part_of(whole.backward_ns, time),
-                                    sums.ns(share.back_sums, share.back_sum_bytes));
+  cost.backward_ns = saturating_add(
+      saturating_add(part_of(whole.backward_ns, time), sums.ns(places.sums, places.sum_bytes)),
+      sums.ns(share.back_sums, share.back_sum_bytes));
   cost.backward_weight_ns = std::min(part_of(whole.backward_weight_ns, time), cost.backward_ns);
   cost.loss_ns =
       std::min(part_of(whole.loss_ns, time), saturating_add(cost.forward_ns, cost.backward_ns));
@@ -140,15 +146,35 @@ SharedOut shared_out(const profile::Profile& profile) {
   return shared;
 }
 
+bool has_places(const profile::Profile& profile) {
+  return std::any_of(profile.costs.begin(), profile.costs.end(), [](const LayerCost& cost) {
+    return cost.team.sequence && cost.team.sequence->stash > cost.team.spread_stash;
+  });
+}
+
+SharedStash shared_stash(const profile::Profile& profile) {
+  double all = 0;
+  SharedStash shared;
+  for (const LayerCost& cost : profile.costs) {
+    const auto bytes = static_cast<double>(cost.stash_bytes);
+    all += bytes;
+    shared.without += cost.team.spread_stash * bytes;
+    shared.with +=
+        (cost.team.sequence ? cost.team.sequence->stash : cost.team.spread_stash) * bytes;
+  }
+  if (all > 0) shared = {shared.with / all, shared.without / all};
+  return shared;
+}
+
 std::optional<TeamWorld> team_world(const profile::Profile& profile,
-                                    const cluster::Cluster& cluster, int team) {
+                                    const cluster::Cluster& cluster, int team, bool sequence) {
   if (team == 1) return TeamWorld{profile, cluster};
   if (team < 1 || team > cluster.num_workers()) return std::nullopt;
   std::optional<cluster::Cluster> teams = cluster_of_teams(cluster, team);
   if (!teams) return std::nullopt;
   TeamWorld world{profile, std::move(*teams)};
   const SumCosts sums(cluster, team);
-  for (LayerCost& cost : world.profile.costs) cost = cost_of_member(cost, team, sums);
+  for (LayerCost& cost : world.profile.costs) cost = cost_of_member(cost, team, sequence, sums);
   return world;
 }
 
@@ -163,11 +189,13 @@ std::vector<int> possible_teams(const cluster::Cluster& cluster) {
   return sizes;
 }
 
-int64_t team_bytes(const profile::Profile& whole, const std::vector<LayerId>& layers, int team) {
+int64_t team_bytes(const profile::Profile& whole, const std::vector<LayerId>& layers, int team,
+                   bool sequence) {
   int64_t bytes = 0;
   for (const LayerId id : layers) {
     const TensorShare& share = whole.costs[id.index()].team;
     bytes = saturating_add(bytes, saturating_add(share.sum_bytes, share.back_sum_bytes));
+    if (sequence && share.sequence) bytes = saturating_add(bytes, share.sequence->sum_bytes);
   }
   return ceil_mul_div(bytes, 2 * (int64_t{team} - 1), team);
 }

@@ -35,6 +35,14 @@ struct SharedOut {
   double time = 0;
 };
 SharedOut shared_out(const profile::Profile& profile);
+/// Whether the profile knows of places of sequences that teams can share out.
+bool has_places(const profile::Profile& profile);
+/// The part of what operations save that is divided with them, and without.
+struct SharedStash {
+  double with = 0;
+  double without = 0;
+};
+SharedStash shared_stash(const profile::Profile& profile);
 
 /// Nothing where teams of that size do not fit the levels: they fill units of the innermost level
 /// evenly, or units of outer levels (an innermost level of 4 takes 1, 2, 4, and 8 as two units);
@@ -43,14 +51,18 @@ SharedOut shared_out(const profile::Profile& profile);
 /// Bandwidths of levels above are those of one member, since the members of a machine send over its
 /// link at once; of CPU machines likewise. The inside of machines (Cluster::machine) is not known
 /// of teams. Sums of a team cost what `ordered` costs over its members (cost/cost_model.h), with
-/// the latency twice: each is a reduce-scatter and an all-gather. O(layers).
+/// the latency twice: each is a reduce-scatter and an all-gather. `sequence`: the members share out
+/// places (plan::Stage::sequence). The two halves of each sum then stand in two layers, with the
+/// same bytes. O(layers).
 std::optional<TeamWorld> team_world(const profile::Profile& profile,
-                                    const cluster::Cluster& cluster, int team);
+                                    const cluster::Cluster& cluster, int team,
+                                    bool sequence = false);
 
 /// Sizes of teams within a unit of the innermost level that joins workers, ascending, from 1.
 std::vector<int> possible_teams(const cluster::Cluster& cluster);
 
 /// What one member sends to its team for one micro-batch: 2 (t-1)/t of what it holds of sums.
-int64_t team_bytes(const profile::Profile& whole, const std::vector<LayerId>& layers, int team);
+int64_t team_bytes(const profile::Profile& whole, const std::vector<LayerId>& layers, int team,
+                   bool sequence = false);
 
 }  // namespace penstock::planner

@@ -70,6 +70,34 @@ TEST(TeamWorld, MembersHaveTheirPartsAndTheWholeOfTheRest) {
   EXPECT_EQ(team_world(whole, servers_of_four(), 1)->profile, whole);
 }
 
+// The sums are those of members that have whole values, in two halves; the gradients of weights
+// come besides.
+TEST(TeamWorld, MembersThatShareOutPlacesKeepTheirPartOfMore) {
+  profile::TensorShare share{.spread = 0.5,
+                             .spread_stash = 0.25,
+                             .sums = 1,
+                             .sum_bytes = 40'000,
+                             .back_sums = 1,
+                             .back_sum_bytes = 40'000};
+  const profile::Profile without = one_layer(share);
+  share.sequence = {.work = 1, .stash = 0.75, .sums = 2, .sum_bytes = 8'000};
+  const profile::Profile whole = one_layer(share);
+  const profile::LayerCost with = team_world(whole, servers_of_four(), 4, true)->profile.costs[0];
+  const double divided = 0.25 * (1 + 2 * kSmallerProducts);
+  EXPECT_EQ(with.stash_bytes, 2'000'000 * 7 / 16);
+  EXPECT_EQ(with.weight_bytes, 625'000);
+  const profile::LayerCost as_before = team_world(without, servers_of_four(), 4)->profile.costs[0];
+  const auto sum_ns = as_before.forward_ns - std::ceil(1e6 * (0.5 + 0.5 * divided));
+  EXPECT_EQ(with.forward_ns, std::ceil(1e6 * divided) + sum_ns);
+  EXPECT_GT(with.backward_ns, std::ceil(3e6 * divided) + sum_ns);
+  EXPECT_EQ(team_world(whole, servers_of_four(), 4)->profile.costs[0].stash_bytes,
+            as_before.stash_bytes);
+  EXPECT_EQ(team_bytes(whole, {LayerId{0}}, 4), 80'000 * 3 / 2);
+  EXPECT_EQ(team_bytes(whole, {LayerId{0}}, 4, true), 88'000 * 3 / 2);
+  EXPECT_TRUE(has_places(whole));
+  EXPECT_FALSE(has_places(without));
+}
+
 // It is a part of the passes, which are shorter.
 TEST(TeamWorld, TheLossIsSharedOutAsItsPassesAre) {
   profile::Profile whole = one_layer({.spread = 1});
