@@ -67,11 +67,16 @@ class TeamCheck final : public StepTypes {
             !with_gradient_.contains(origin == origins_.end() ? name : origin->second));
   }
   bool same_part(const Type& one, const Type& other) const override {
-    return joined(one, other) && one.blocks == other.blocks;
+    return one.is_part() && other.is_part() && one.blocks == other.blocks &&
+           p_.member.regions.are_joined(one.region, other.region);
   }
   bool joined(const Type& one, const Type& other) const override {
-    return one.is_part() && other.is_part() &&
-           p_.member.regions.are_joined(one.region, other.region);
+    if (!one.is_part() || !other.is_part()) return false;
+    const shard::Regions& regions = p_.member.regions;
+    if (regions.are_joined(one.region, other.region)) return true;
+    // A unit that several members have serves all units of each, if it is one number.
+    return is_copied(one) && regions.are_shared(one.region, other.region) &&
+           one.blocks == std::vector<int64_t>{regions.units(one.region)};
   }
 
  private:
@@ -165,6 +170,39 @@ class TeamCheck final : public StepTypes {
 
   static bool is_conversion(const Step& step) { return step.team && is_form(step.team->kind); }
 
+  /// Several members have the same.
+  bool is_copied(const Type& type) const {
+    return type.is_part() && p_.member.regions.is_copied(type.region, p_.member.team);
+  }
+
+  bool is_weight(const std::string& name) const {
+    const auto& names = p_.parts.parameters;
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+
+  /// Of a part that several members have: the sum of their gradients, or what is the member's own.
+  void convert_copy(const Step& step, const std::string& read, const Type& to) {
+    const Type& from = type(read);
+    const auto& runs = step.team->runs;
+    if (!is_copied(from)) return add(step, "takes a part that no other member has");
+    if (step.team->kind == TeamStep::Kind::SumCopies) {
+      if (!is_weight(read) || to != from || runs != std::vector{p_.member.copies(from)})
+        add(step, "sums other gradients than those of one weight's copies");
+      return;
+    }
+    const shard::Regions& regions = p_.member.regions;
+    const bool fits = to.is_part() && to.dimension == from.dimension && from.blocks.size() == 1 &&
+                      to.blocks == from.blocks && !is_copied(to) &&
+                      regions.are_shared(from.region, to.region) &&
+                      step.team->dimension == from.dimension && runs.size() == 1;
+    if (!fits) return add(step, fmt::format("makes {} of {}", to_string(to), to_string(from)));
+    const auto copy = p_.member.part(from, {}, 0).runs.front();
+    const auto own = p_.member.part(to, {}, 0).runs.front();
+    if (own.begin < copy.begin || own.begin + own.length > copy.begin + copy.length ||
+        runs.front() != model::TensorPart::Run{own.begin - copy.begin, own.length})
+      add(step, "takes another part than its own");
+  }
+
   bool is_of_part(const TeamStep& step, const Type& part) const {
     const model::TensorPart expected = p_.member.part(part, {}, 0);
     int64_t whole = 0;
@@ -184,6 +222,11 @@ class TeamCheck final : public StepTypes {
     step_has_gradient_ = true;
     const Type& from = type(reads.front());
     const Type& to = type(outputs.front());
+    const auto origin = origins_.find(reads.front());
+    origins_[outputs.front()] = origin == origins_.end() ? reads.front() : origin->second;
+    if (is_of_copies(step.team->kind)) return convert_copy(step, reads.front(), to);
+    if (is_copied(from) || (is_copied(to) && !is_shared(reads.front())))
+      return add(step, "gathers what several members have, or its gradients");
     if (!converts(step.team->kind, from.kind, to.kind))
       return add(step, fmt::format("makes {} of {}", to_string(to), to_string(from)));
     const Type& part = to.is_part() ? to : from;
@@ -192,8 +235,6 @@ class TeamCheck final : public StepTypes {
     const bool joins = from.is_part() || !is_shared(reads.front());
     if (part.is_part() && part.blocks.size() > 1 && joins)
       return add(step, "has no gradient for several blocks");
-    const auto origin = origins_.find(reads.front());
-    origins_[outputs.front()] = origin == origins_.end() ? reads.front() : origin->second;
   }
 
   static bool converts(TeamStep::Kind kind, Kind from, Kind to) {
@@ -258,6 +299,9 @@ class TeamCheck final : public StepTypes {
       if (!origins_or_made(name))
         add(edit.step(), fmt::format("reads '{}' before it is made", name));
       if (type(name).kind == Kind::Partial) add(edit.step(), "reads a partial sum");
+      if (is_copied(type(name)) && (is_partial || (is_weight(name) && edit.step().gradient)))
+        add(edit.step(), fmt::format("reads '{}', which several members have: its {} not summed",
+                                     name, is_partial ? "numbers are" : "gradients are"));
       read.push_back(origin_of(name));
     }
     std::vector<std::string> wanted = expected.reads();
@@ -366,7 +410,7 @@ class TeamCheck final : public StepTypes {
     const Type& made = type(edit.outputs().front());
     if (step.kind == TeamStep::Kind::SumForward) return made.kind == Kind::Equal;
     return step.kind == TeamStep::Kind::SumPart && made.is_part() && made.blocks.size() == 1 &&
-           is_of_part(step, made);
+           !is_copied(made) && is_of_part(step, made);
   }
 
   void check_types(const StepEdit& expected, const StepEdit& edit, bool is_partial) {
@@ -443,8 +487,9 @@ class TeamCheck final : public StepTypes {
     const std::string first = edit.reads().front();
     const Type& part = type(first);
     const bool is_table = step.kind == TeamStep::Kind::Embedding;
-    const bool fits = part.is_part() && part.blocks.size() == 1 && is_of_part(step, part) &&
-                      edit.reads().size() == 2 && is_equal(edit.reads()[1]);
+    const bool fits = part.is_part() && part.blocks.size() == 1 && !is_copied(part) &&
+                      is_of_part(step, part) && edit.reads().size() == 2 &&
+                      is_equal(edit.reads()[1]);
     const size_t rank = sizes(first).rank();
     const auto number = [&](size_t place) { return std::get_if<int64_t>(&inputs[place].value); };
     bool is_right = false;
@@ -495,7 +540,8 @@ class TeamCheck final : public StepTypes {
         std::all_of(lstm.states.begin(), lstm.states.end(), is_constant) &&
         std::all_of(made.begin(), made.end(),
                     [&](const std::string& name) { return name.empty() || is_equal(name); }) &&
-        !type(lstm.input).is_part() && is_shared(lstm.input) && is_of_part(*edit.step().team, rows);
+        !type(lstm.input).is_part() && is_shared(lstm.input) && !is_copied(rows) &&
+        is_of_part(*edit.step().team, rows);
     if (!fits) add(edit.step(), describe(edit));
     if (made.size() > 2 && !made[2].empty() && !is_unread(made[2]))
       add(edit.step(), "makes cells that are read, of which members have parts");

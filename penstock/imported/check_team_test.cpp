@@ -137,6 +137,12 @@ std::map<std::string, Change> changes() {
   all["a gradient not summed"] = [](const Piece&, TeamLayer& made, Random& random) {
     return leave_out_one(made, random, TeamStep::Kind::SumBackward);
   };
+  all["gradients of copies not summed"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return leave_out_one(made, random, TeamStep::Kind::SumCopies);
+  };
+  all["a copy for the own units"] = [](const Piece&, TeamLayer& made, Random& random) {
+    return leave_out_one(made, random, TeamStep::Kind::OwnUnits);
+  };
   all["a whole value for a part"] = [](const Piece&, TeamLayer& made, Random& random) {
     return leave_out_one(made, random, TeamStep::Kind::OwnPart);
   };
@@ -370,9 +376,11 @@ TEST(CheckTeam, ChangedStepsAreRefused) {
                                           {"ownloss", false},
                                           {"cnn", false},
                                           {"recurrent", false},
+                                          {"shared", false},
                                           {"grouped", true},
                                           {"ownloss", true},
-                                          {"transformer", true}}) {
+                                          {"transformer", true},
+                                          {"shared", true}}) {
     SCOPED_TRACE(sequence);
     for (const int members : {2, 3}) {
       const Pieces pieces(program, members, sequence);
@@ -380,7 +388,7 @@ TEST(CheckTeam, ChangedStepsAreRefused) {
         EXPECT_EQ(piece.errors(), std::vector<std::string>()) << piece.name;
       Random random(static_cast<unsigned>(members));
       for (const auto& [name, change] : changes()) {
-        for (int turn = 0; turn < 60; ++turn) {
+        for (int turn = 0; turn < (program == "shared" ? 200 : 60); ++turn) {
           const size_t place = pick(random, pieces.all.size());
           const auto changed = changed_piece(pieces, place, change, random);
           if (!changed) continue;

@@ -1,4 +1,5 @@
 // Layers of programs on parts of their weights against whole ones: float64, threads as members.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -85,7 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ProgramInTeam,
                                          Spread{"ownloss", 0.96, 0.5, {{38, 8 * 16}}},
                                          Spread{"transformer", 0.46, 0.06, {{20, 5000}}},
                                          Spread{"counted", 1, 1, {{4, 0}}},
-                                         Spread{"cnn", 0.99, 0.99}),
+                                         Spread{"cnn", 0.99, 0.99},
+                                         Spread{"shared", 0.95, 0.95, {{44, 0, 2}}}),
                          [](const auto& info) { return info.param.program; });
 
 TEST_P(ProgramInTeam, ComputesWhatTheWholeDoes) {
@@ -156,6 +158,42 @@ TEST_P(ProgramInTeam, SharesThePlacesOfSequences) {
 TEST(ProgramsInTeams, FrozenWeightsStayWhole) {
   const auto whole = program("branches");
   shard::testing::expect_same(whole, random_inputs(*whole, 3), 2, kAll, 1e-5, at::kFloat);
+}
+
+/// Keys and values of two heads for four members: each has the head that its queries need, and
+/// counts where no member before it has the same.
+TEST(ProgramsInTeams, FewHeadsAreCopied) {
+  const auto whole = program("shared");
+  const std::vector<std::pair<int, const shard::ShardOptions*>> cases = {
+      {3, &kAll}, {4, &kAll}, {5, &kAll}, {8, &kAll}, {3, &kInPlaces}, {4, &kInPlaces}};
+  for (const auto& [members, options] : cases) {
+    SCOPED_TRACE(members);
+    SCOPED_TRACE(options == &kInPlaces);
+    const shard::ShardedModel sharded = in_team_of(whole, members, *options);
+    EXPECT_EQ(shard::check_types(sharded), std::vector<std::string>());
+    EXPECT_EQ(sequences_of(sharded).steps > 0, options == &kInPlaces);
+    std::map<std::string, int64_t> counted;
+    std::map<std::string, int64_t> rows;
+    for (int32_t l = 0; l < sharded.model.graph().num_layers(); ++l) {
+      const model::LayerPart& part = *sharded.model.part(LayerId{l});
+      for (size_t p = 0; p < part.parameters.size(); ++p) {
+        const std::string key =
+            whole->layer(*part.whole).parameters()[part.parameters[p].number].key;
+        if (key.find("k_proj.weight") == std::string::npos) continue;
+        ++counted[key];
+        if (part.counts(p)) rows[key] += part.parameters[p].sizes()[0];
+        const int64_t of_a_head = part.parameters[p].whole[0] / 2;
+        EXPECT_EQ(part.parameters[p].sizes()[0], of_a_head)
+            << key << '\n'
+            << fmt::format("{}", fmt::join(sharded.shares[0].whole_layers, "\n"));
+      }
+    }
+    EXPECT_EQ(counted, (std::map<std::string, int64_t>{{"one.k_proj.weight", members},
+                                                       {"other.k_proj.weight", members}}));
+    EXPECT_EQ(rows, (std::map<std::string, int64_t>{{"one.k_proj.weight", 8},
+                                                    {"other.k_proj.weight", 8}}));
+    shard::testing::expect_same(whole, random_inputs(*whole, 3), members, *options);
+  }
 }
 
 /// Two layers in both directions, with dropout in between, and one whose last hidden states are

@@ -14,17 +14,20 @@ using shard::Type;
 Aligned read_aligned(TeamValues& values, StepEdit& edit, const std::vector<std::string>& operands,
                      size_t rank) {
   Aligned result;
+  const auto units = [&](const Type& type) { return values.regions().units(type.region); };
   for (const std::string& name : operands) {
     const Type type = values.type(name);
     if (!type.is_part()) continue;
     const size_t from_right = values.sizes(name).rank() - type.dimension;
-    if (result.from_right == 0) {
-      result = {from_right, Type::part(rank - from_right, type.region, type.blocks)};
-    } else if (from_right != result.from_right) {
+    if (result.from_right != 0 && from_right != result.from_right)
       values.refuse(type, edit, "takes parts along two dimensions");
-    } else {
-      values.join(result.type, type, edit);
-    }
+    // Where members share units, the result has those that each has alone.
+    if (result.from_right == 0 || units(type) > units(result.type))
+      result = {from_right, Type::part(rank - from_right, type.region, type.blocks)};
+  }
+  for (const std::string& name : operands) {
+    if (values.is_part(name))
+      edit.rename(name, values.beside(name, result.type, /*repeats=*/false, edit));
   }
   for (const std::string& name : operands) {
     if (values.is_part(name)) continue;

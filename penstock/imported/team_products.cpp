@@ -26,6 +26,9 @@ std::string emit_partial(TeamValues& values, StepEdit& edit, const std::string& 
 
 void sum_partial(TeamValues& values, StepEdit edit, const std::string& bias,
                  size_t bias_dimension) {
+  for (const std::string& name : edit.reads()) {
+    if (values.is_part(name)) values.keep_apart(values.type(name), edit);
+  }
   std::string output = edit.outputs().front();
   std::string partial = emit_partial(values, edit, output);
   const exported::Node& node = edit.step().node;
@@ -271,6 +274,7 @@ void embedding(TeamValues& values, StepEdit edit) {
                         : values.spread(weight, 0, edit);
   if (!rows) return values.pass(edit);
   if (rows->blocks.size() > 1) values.refuse(*rows, edit, "takes one block of rows");
+  values.keep_apart(*rows, edit);
   const std::string output = edit.outputs().front();
   const std::string partial = values.emit(values.team_step(TeamStep::Kind::Embedding, *rows),
                                           {{"table", TensorArgument{weight}},
@@ -292,7 +296,7 @@ void attention(TeamValues& values, StepEdit edit) {
     if (rank < 3 || type.dimension + 3 != values.sizes(name).rank() || type.blocks.size() > 1)
       values.refuse(type, edit, "takes parts of heads");
     if (part.is_part())
-      values.join(part, type, edit);
+      edit.set_tensor(argument, values.beside(name, part, /*repeats=*/true, edit));
     else
       part = type;
   }
@@ -307,7 +311,8 @@ void attention(TeamValues& values, StepEdit edit) {
     const ValueSizes& sizes = values.sizes(name);
     if (sizes.rank() < 3) values.refuse(part, edit, "takes heads");
     const size_t dimension = sizes.rank() - 3;
-    if (!values.is_part(name)) values.divide(part.region, sizes.numbers.at(dimension), edit);
+    if (values.is_part(name)) continue;
+    values.divide(part.region, sizes.numbers.at(dimension), edit);
     set_part(values, edit, argument,
              Type::part(dimension, part.region, {sizes.numbers.at(dimension)}));
   }
@@ -342,6 +347,7 @@ void cross_entropy(TeamValues& values, StepEdit edit) {
   const auto smoothing = edit.fraction("label_smoothing");
   if (type.dimension != (rank < 2 ? 0 : 1)) values.refuse(type, edit, "takes parts of classes");
   if (type.blocks.size() > 1) values.refuse(type, edit, "takes one block of classes");
+  values.keep_apart(type, edit);
   if (edit.has("weight")) values.refuse(type, edit, "weighs its classes");
   const bool are_classes = targets && values.sizes(*targets).rank() + 1 == rank;
   if (!are_classes || !reduction || !ignored || !smoothing)

@@ -82,6 +82,10 @@ std::string target_of(TeamStep::Kind kind) {
       return "penstock.gather";
     case TeamStep::Kind::GatherSum:
       return "penstock.gather_sum";
+    case TeamStep::Kind::SumCopies:
+      return "penstock.sum_copies";
+    case TeamStep::Kind::OwnUnits:
+      return "penstock.own_units";
     case TeamStep::Kind::Embedding:
       return "penstock.embedding";
     case TeamStep::Kind::CrossEntropy:
@@ -95,7 +99,7 @@ std::string target_of(TeamStep::Kind kind) {
 
 bool is_form(TeamStep::Kind kind) {
   return kind == TeamStep::Kind::SumBackward || kind == TeamStep::Kind::OwnPart ||
-         kind == TeamStep::Kind::Gather || kind == TeamStep::Kind::GatherSum;
+         kind == TeamStep::Kind::Gather || kind == TeamStep::Kind::GatherSum || is_of_copies(kind);
 }
 
 at::Tensor own_runs(const at::Tensor& whole, const TeamStep& step) {
@@ -125,6 +129,12 @@ at::Tensor run_team_step(const TeamStep& step, const std::vector<c10::IValue>& a
     case TeamStep::Kind::Gather:
     case TeamStep::Kind::GatherSum:
       return all_places(step, arguments[0].toTensor(), team);
+    case TeamStep::Kind::SumCopies:
+      return team == nullptr ? arguments[0].toTensor()
+                             : model::sum_copies(arguments[0].toTensor(), *team, step.runs[0].begin,
+                                                 step.runs[0].length);
+    case TeamStep::Kind::OwnUnits:
+      return own_runs(arguments[0].toTensor(), step);
     case TeamStep::Kind::Embedding:
       return own_rows(step, arguments);
     case TeamStep::Kind::CrossEntropy:

@@ -25,16 +25,19 @@ struct TeamStep {
     OwnPart,       ///< the member's part of an equal value, model::part()
     Gather,        ///< model::gather()
     GatherSum,     ///< model::gather_sum()
+    SumCopies,     ///< of a weight that several members have: model::sum_copies()
+    OwnUnits,      ///< of a part that several members have, what the member alone works with
     Embedding,     ///< own_rows()
     CrossEntropy,  ///< cross_entropy_of_parts()
     Lstm,          ///< the program's operator, with a member's hidden units: lstm_units.h
     WholeMask      ///< the program's operator; its random mask is drawn for the whole value
   };
   Kind kind = Kind::SumForward;
-  size_t dimension = 0;                           ///< of the part
-  int64_t whole = 0;                              ///< the whole length
-  std::vector<model::TensorPart::Run> runs = {};  ///< that are the member's
-  std::vector<int64_t> lengths = {};              ///< of all members' parts
+  size_t dimension = 0;  ///< of the part
+  int64_t whole = 0;     ///< the whole length
+  /// That are the member's. SumCopies: the members that have the same. OwnUnits: of their part.
+  std::vector<model::TensorPart::Run> runs = {};
+  std::vector<int64_t> lengths = {};  ///< of all members' parts
   bool operator==(const TeamStep&) const = default;
 };
 
@@ -46,6 +49,11 @@ bool is_form(TeamStep::Kind kind);
 
 /// The runs of a tensor that has the whole length.
 at::Tensor own_runs(const at::Tensor& whole, const TeamStep& step);
+
+/// Those of them whose part several members have.
+inline bool is_of_copies(TeamStep::Kind kind) {
+  return kind == TeamStep::Kind::SumCopies || kind == TeamStep::Kind::OwnUnits;
+}
 
 /// Whether a step of the program is called by the program's own name.
 inline bool keeps_operator(TeamStep::Kind kind) {

@@ -172,7 +172,7 @@ void TeamValues::divide(shard::Region region, int64_t length, const StepEdit& ed
     refuse(Type::part(0, region, {}), edit, "takes several places as one");
   walk_.regions().divide(region, length);
   const int64_t units = walk_.regions().units(region);
-  if (units >= walk_.team()) return;
+  if (units >= walk_.team() || walk_.regions().can_divide(region, walk_.team())) return;
   refuse(Type::part(0, region, {}), edit,
          fmt::format("leaves {} unit(s), such as heads, for {} members", units, walk_.team()));
 }
@@ -185,15 +185,69 @@ void TeamValues::join(const Type& one, const Type& other, const StepEdit& edit) 
   if (is_sequence(one) != is_sequence(other) ||
       (is_sequence(one) && !regions.are_joined(one.region, other.region)))
     refuse(other, edit, "takes parts of two sequences, or of a sequence and others");
-  const int64_t first = regions.units(one.region);
-  const int64_t second = regions.units(other.region);
-  const int64_t units = std::gcd(first, second);
-  if (units != 0 && units < walk_.team()) {
-    refuse(first < second ? one : other, edit,
-           fmt::format("joins parts of {} units, such as heads, with those of {}, for {} members",
-                       second, first, walk_.team()));
-  }
+  if (regions.are_joined(one.region, other.region)) return;
+  const int64_t units = std::gcd(regions.units(one.region), regions.units(other.region));
+  if (units != 0 && units < walk_.team()) refuse_units(one, other, edit);
   regions.join(one.region, other.region);
+}
+
+void TeamValues::refuse_units(const Type& one, const Type& other, const StepEdit& edit) const {
+  const int64_t first = walk_.regions().units(one.region);
+  const int64_t second = walk_.regions().units(other.region);
+  refuse(first < second ? one : other, edit,
+         fmt::format("joins parts of {} units, such as heads, with those of {}, for {} members",
+                     second, first, walk_.team()));
+}
+
+std::string TeamValues::beside(const std::string& name, const Type& like, bool repeats,
+                               const StepEdit& edit) {
+  const Type own_type = type(name);
+  shard::Regions& regions = walk_.regions();
+  const int64_t few = regions.units(own_type.region);
+  if (regions.are_joined(own_type.region, like.region) || few == 0 || few >= walk_.team() ||
+      regions.units(like.region) < walk_.team() || is_sequence(like)) {
+    join(like, own_type, edit);
+    return name;
+  }
+  const int64_t length = total(own_type.blocks);
+  const bool is_one = repeats && length == few;
+  const bool fits = own_type.blocks.size() == 1 && like.blocks.size() == 1 &&
+                    (is_one || length == total(like.blocks));
+  if (!fits || !regions.share(own_type.region, like.region, walk_.team()))
+    refuse_units(like, own_type, edit);
+  if (is_one) return name;
+  const Type made = Type::part(own_type.dimension, like.region, like.blocks);
+  TeamStep step{.kind = TeamStep::Kind::OwnUnits, .dimension = made.dimension, .whole = length};
+  if (member_ != nullptr) {
+    const model::TensorPart::Run copy = member_->part(own_type, {}, 0).runs.front();
+    const model::TensorPart::Run own_run = member_->part(made, {}, 0).runs.front();
+    step.runs = {{own_run.begin - copy.begin, own_run.length}};
+  }
+  return emit(std::move(step), {{"x", TensorArgument{name}}}, name, made);
+}
+
+void TeamValues::keep_apart(const Type& part, const StepEdit& edit) {
+  if (!walk_.regions().keep_apart(part.region))
+    refuse(part, edit, "sums or gathers parts of which several members have the same");
+}
+
+StepEdit TeamValues::with_sums_of_copies(StepEdit edit) {
+  if (member_ == nullptr) return edit;
+  for (const std::string& name : edit.reads()) {
+    const Type own_type = type(name);
+    const bool is_weight = std::find(parts_.parameters.begin(), parts_.parameters.end(), name) !=
+                           parts_.parameters.end();
+    if (!is_weight || !own_type.is_part() || !edit.step().gradient ||
+        !member_->regions.is_copied(own_type.region, member_->team))
+      continue;
+    std::string& sum = summed_copies_[name];
+    if (sum.empty()) {
+      sum = emit({.kind = TeamStep::Kind::SumCopies, .runs = {member_->copies(own_type)}},
+                 {{"x", TensorArgument{name}}}, name, own_type);
+    }
+    edit.rename(name, sum);
+  }
+  return edit;
 }
 
 void TeamValues::cut(const std::string& name, const std::set<int64_t>& at,
@@ -249,7 +303,11 @@ std::optional<Type> TeamValues::spread(const std::string& parameter, size_t dime
   } else if (total(result.blocks) != rows) {
     result.blocks = {rows};
   }
-  for (const int64_t block : result.blocks) divide(result.region, block, edit);
+  for (const int64_t block : result.blocks) {
+    // Few units that an earlier walk has found may be shared by layers that follow.
+    const int64_t units = walk_.regions().units(result.region);
+    if (units == 0 || block % units != 0) divide(result.region, block, edit);
+  }
   set(parameter, result);
   origins_.emplace(parameter, parameter);
   return result;
@@ -292,6 +350,7 @@ std::string TeamValues::part(const std::string& name, const Type& wanted, const 
   if (wanted.blocks.size() > 1 && has_gradient(name, edit))
     refuse(wanted, edit, fmt::format("needs several blocks of '{}'", printable(name)));
   read_equal_.insert(name);
+  if (has_gradient(name, edit)) keep_apart(wanted, edit);
   const auto key = std::pair(name, wanted.dimension);
   const auto found = own_parts_.find(key);
   if (found != own_parts_.end() && type(found->second).blocks == wanted.blocks) {
@@ -352,6 +411,7 @@ void TeamValues::emit(StepEdit edit) {
   for (const std::string& name : edit.reads()) {
     if (as_whole_.contains(name)) edit.rename(name, gathered(name, TeamStep::Kind::Gather));
   }
+  edit = with_sums_of_copies(std::move(edit));
   const std::vector<std::string> reads = edit.reads();
   const bool gradient = edit.step().gradient && edit.name() != "detach" &&
                         std::any_of(reads.begin(), reads.end(), [&](const std::string& name) {

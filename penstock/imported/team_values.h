@@ -43,6 +43,13 @@ class TeamValues {
   void divide(shard::Region region, int64_t length, const StepEdit& edit);
   /// Both are divided alike, with the same blocks. Throws Refused.
   void join(const shard::Type& one, const shard::Type& other, const StepEdit& edit);
+  /// The name of a part that is read beside `like`, whose region may have more units: then members
+  /// share units, and it is the member's own. `repeats`: the step itself reads each unit of the
+  /// former with all units of the latter that it serves. Throws Refused.
+  std::string beside(const std::string& name, const shard::Type& like, bool repeats,
+                     const StepEdit& edit);
+  /// Parts are summed or gathered. Throws Refused where several members have the same.
+  void keep_apart(const shard::Type& part, const StepEdit& edit);
   [[noreturn]] void refuse(const shard::Type& part, const StepEdit& edit,
                            const std::string& why) const;
   /// A reader of the part takes it apart there. Throws InBlocks, RowCuts or Refused.
@@ -128,6 +135,10 @@ class TeamValues {
   const shard::Type& type_made(const std::string& name) const;
   shard::Type type_of_input(const std::string& name) const;
   std::string root_of(std::string name) const;
+  [[noreturn]] void refuse_units(const shard::Type& one, const shard::Type& other,
+                                 const StepEdit& edit) const;
+  /// The step, where it reads weights that several members have: their gradients are summed.
+  StepEdit with_sums_of_copies(StepEdit edit);
   std::string fresh(const std::string& what, const std::string& name);
 
   const LayerParts& parts_;
@@ -143,6 +154,7 @@ class TeamValues {
   std::set<std::string> with_gradient_;
   std::map<std::string, std::string> pending_;  ///< values and those with a summed gradient
   std::map<std::pair<std::string, size_t>, std::string> own_parts_;
+  std::map<std::string, std::string> summed_copies_;
   std::set<std::string> read_equal_;
   std::set<std::string> skipped_;   ///< what steps make that have been emitted with others
   std::set<std::string> as_whole_;  ///< parts of sequences that the step reads whole

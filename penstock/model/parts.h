@@ -27,6 +27,7 @@ struct TensorPart {
   size_t number = 0;           ///< in the whole layer's list of parameters or buffers
   int64_t dimension = 0;
   std::vector<Run> runs = {};  ///< empty: the member has all of it
+  bool is_copy = false;        ///< a member before has the same numbers
 
   bool is_whole() const { return runs.empty(); }
   std::vector<int64_t> sizes() const;
@@ -47,9 +48,12 @@ struct LayerPart {
   std::vector<TensorPart> parameters = {};
   std::vector<TensorPart> buffers = {};
 
-  /// Whether the member's weight counts, in norms and in numbers of weights: those that all members
-  /// have count once.
-  bool counts(size_t parameter) const { return member == 0 || !parameters[parameter].is_whole(); }
+  /// Whether the member's weight counts, in norms and in numbers of weights: those that several
+  /// members have count once.
+  bool counts(size_t parameter) const {
+    const TensorPart& part = parameters[parameter];
+    return part.is_whole() ? member == 0 : !part.is_copy;
+  }
 };
 
 }  // namespace penstock::model

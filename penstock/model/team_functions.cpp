@@ -84,9 +84,44 @@ class Cross : public torch::autograd::Function<Cross> {
   }
 };
 
+class SumCopies : public torch::autograd::Function<SumCopies> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Team* team,
+                            int64_t first, int64_t count) {
+    context->saved_data["team"] = reinterpret_cast<int64_t>(team);
+    context->saved_data["first"] = first;
+    context->saved_data["count"] = count;
+    return x.view_as(x);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::NoGradGuard no_grad;
+    auto* const team = reinterpret_cast<Team*>(context->saved_data["team"].toInt());
+    const int64_t first = context->saved_data["first"].toInt();
+    const int64_t end = first + context->saved_data["count"].toInt();
+    const at::Tensor own = gradients[0].contiguous();
+    // Members of other groups get nothing.
+    std::vector<at::Tensor> parts;
+    std::vector<std::vector<int64_t>> sizes;
+    for (int64_t m = 0; m < team->size(); ++m) {
+      const bool shares = m >= first && m < end;
+      parts.push_back(shares ? own : own.new_empty({0}));
+      sizes.push_back(parts.back().sizes().vec());
+    }
+    const std::vector<at::Tensor> copies = team->exchange(std::move(parts), sizes);
+    at::Tensor sum = copies[static_cast<size_t>(first)].clone();
+    for (int64_t m = first + 1; m < end; ++m) sum.add_(copies[static_cast<size_t>(m)]);
+    return {sum, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 at::Tensor crossed(const at::Tensor& x, const Way& way) { return Cross::apply(x, way); }
 
 }  // namespace
+
+at::Tensor sum_copies(const at::Tensor& x, Team& team, int64_t first, int64_t count) {
+  return SumCopies::apply(x, &team, first, count);
+}
 
 at::Tensor sum_forward(const at::Tensor& x, Team& team) {
   return crossed(x, {Crossing::Sum, Crossing::Keep, &team, {}});

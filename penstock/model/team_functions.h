@@ -39,5 +39,9 @@ at::Tensor part(const at::Tensor& x, Team& team, const Division& division);
 at::Tensor gather_sum(const at::Tensor& x, Team& team, const Division& division);
 /// From partial to part: of the sum. Backward: the members' gradients, side by side.
 at::Tensor sum_part(const at::Tensor& x, Team& team, const Division& division);
+/// A part of which the members from `first` on, `count` of them, have copies. Backward: the sum of
+/// their gradients, in their order. This member is one of them; all members of the team call it,
+/// with their own groups.
+at::Tensor sum_copies(const at::Tensor& x, Team& team, int64_t first, int64_t count);
 
 }  // namespace penstock::model

@@ -261,7 +261,7 @@ class Inference {
   void check_units(const Placement& found) const {
     for (size_t l = 0; l < found.layers.size(); ++l) {
       for (const Type& type : found.layers[l].weights) {
-        if (!type.is_part() || found.regions.units(type.region) >= teams_[l]) continue;
+        if (!type.is_part() || found.regions.can_divide(type.region, teams_[l])) continue;
         throw Refused{type.region, fmt::format("it has {} units (heads) for {} members",
                                                found.regions.units(type.region), teams_[l])};
       }
@@ -282,7 +282,7 @@ class Inference {
       const auto specs = model_.layer(id).parameters();
       for (size_t p = 0; p < types.weights.size(); ++p) {
         if (!types.weights[p].is_part()) continue;
-        region = found.regions.find(types.weights[p].region);
+        region = found.regions.leader(types.weights[p].region);
         weights[*region] = saturating_add(weights[*region], numbers_of(specs[p].shape));
       }
       if (!region) continue;
@@ -319,6 +319,8 @@ class Inference {
       const Type& type = found.values.at(value);
       if (type.is_part() && type.blocks.size() > 1)
         throw Refused{type.region, "it is an output of the model in several blocks"};
+      if (type.is_part() && found.regions.is_copied(type.region, teams_[value.layer.index()]))
+        throw Refused{type.region, "several members have the same part of the model's output"};
     }
   }
 

@@ -11,6 +11,8 @@ model::TensorPart Member::part(const Type& type, std::vector<int64_t> whole, siz
   const int64_t units = regions.units(type.region);
   const int64_t before = regions.units_before(type.region, team, this->number);
   const int64_t own = regions.units_of(type.region, team, this->number);
+  result.is_copy = regions.is_copied(type.region, team) && this->number > 0 &&
+                   regions.units_before(type.region, team, this->number - 1) == before;
   int64_t begin = 0;
   for (const int64_t block : type.blocks) {
     const int64_t unit = block / units;
@@ -18,6 +20,18 @@ model::TensorPart Member::part(const Type& type, std::vector<int64_t> whole, siz
     begin += block;
   }
   return result;
+}
+
+model::TensorPart::Run Member::copies(const Type& type) const {
+  const auto unit = [&](int m) { return regions.units_before(type.region, team, m); };
+  model::TensorPart::Run members{number, 1};
+  if (!regions.is_copied(type.region, team)) return members;
+  while (members.begin > 0 && unit(static_cast<int>(members.begin) - 1) == unit(number))
+    --members.begin;
+  int end = number + 1;
+  while (end < team && unit(end) == unit(number)) ++end;
+  members.length = end - members.begin;
+  return members;
 }
 
 std::vector<int64_t> Member::lengths(const Type& type) const {

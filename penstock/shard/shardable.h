@@ -101,6 +101,8 @@ struct Member {
   /// The member's part of a tensor of these sizes.
   model::TensorPart part(const Type& type, std::vector<int64_t> whole, size_t number) const;
   int64_t length(const Type& type) const { return regions.length(type, team, this->number); }
+  /// The members that have the same part as this one.
+  model::TensorPart::Run copies(const Type& type) const;
   /// Of all members, for model::Division.
   std::vector<int64_t> lengths(const Type& type) const;
 };

@@ -118,8 +118,8 @@ inline int64_t expect_same(const std::shared_ptr<const model::Model>& whole, con
           if (part.parameters[p].number != w) continue;
           part.parameters[p].put_into(joined,
                                       found[static_cast<size_t>(part.member)].gradients.at(l)[p]);
-          if (!part.parameters[p].is_whole()) continue;
-          EXPECT_LE(difference(joined, gradients[w], least), tolerance)
+          const at::Tensor& own = found[static_cast<size_t>(part.member)].gradients.at(l)[p];
+          EXPECT_LE(difference(own, part.parameters[p].of(gradients[w]), least), tolerance)
               << whole->graph().layer(LayerId{layer}).name << " weight " << w << ", member "
               << part.member;
         }

@@ -47,7 +47,8 @@ struct Type {
 std::string to_string(const Type& type);
 
 /// How the regions of a model are divided. Each has a number of units that stay together, such as
-/// heads: the greatest that divides every block of the region. Not thread-safe.
+/// heads: the greatest that divides every block of the region. Where there are fewer than members,
+/// such as heads of keys and values, several members have the same one (share()). Not thread-safe.
 class Regions {
  public:
   Region make();
@@ -65,6 +66,20 @@ class Regions {
   /// From here on these two are one.
   void join(Region a, Region b);
   bool are_joined(Region a, Region b) const { return find(a) == find(b); }
+  /// Each unit of `few`, such as a head of keys and values, serves as many units of `many`, such as
+  /// heads of queries: where members are more than the former, those that have some of the latter
+  /// have a copy. False, and nothing is changed: they cannot be divided so.
+  bool share(Region few, Region many, int team);
+  bool are_shared(Region few, Region many) const;
+  /// Whether several members of the team have the same.
+  bool is_copied(Region region, int team) const;
+  /// Whether every member of the team has at least one unit, alone or as a copy.
+  bool can_divide(Region region, int team) const;
+  /// Parts of the region are summed or gathered: no two members may have the same. False: they
+  /// have.
+  bool keep_apart(Region region);
+  /// For regions that share units, the one that has most; otherwise the region itself.
+  Region leader(Region region) const;
   /// The region's units divide `length`.
   void divide(Region region, int64_t length);
   /// 0: nothing has been said.
@@ -73,7 +88,8 @@ class Regions {
   Region find(Region region) const;
 
   /// How many units of the region member `member` of `team` has, and how many those before it have:
-  /// as equal as can be, the first members have one more.
+  /// as equal as can be, the first members have one more. A unit that several members have is that
+  /// of each; then units that share it are divided among those members.
   int64_t units_of(Region region, int team, int member) const;
   int64_t units_before(Region region, int team, int member) const;
 
@@ -84,6 +100,9 @@ class Regions {
   std::vector<Region> parents_;
   std::vector<int64_t> units_;
   std::vector<std::optional<Lengths>> sequences_;
+  std::vector<int64_t> groups_;                ///< of units that share one of another region; or 0
+  std::vector<std::optional<Region>> served_;  ///< whose units share this one's
+  std::vector<bool> is_apart_;
 };
 
 }  // namespace penstock::shard

@@ -305,6 +305,46 @@ class Grouped(nn.Module):
         return F.cross_entropy(logits.view(-1, 21), labels.reshape(-1), label_smoothing=0.1)
 
 
+class SharedBlock(nn.Module):
+    """Fewer heads of keys and values than a team has members, which the operator repeats."""
+
+    def __init__(self, width, heads, groups, size):
+        super().__init__()
+        self.heads, self.groups = heads, groups
+        self.norm = nn.LayerNorm(width)
+        self.q_proj = nn.Linear(width, heads * size)
+        self.k_proj = nn.Linear(width, groups * size)
+        self.v_proj = nn.Linear(width, groups * size)
+        self.o_proj = nn.Linear(heads * size, width)
+
+    def forward(self, x):
+        h = self.norm(x)
+        q, k, v = (
+            project(h).view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
+            for project, heads in [
+                (self.q_proj, self.heads),
+                (self.k_proj, self.groups),
+                (self.v_proj, self.groups),
+            ]
+        )
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return x + self.o_proj(a.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1))
+
+
+class Shared(nn.Module):
+    """A language model whose keys and values have two heads: copied in teams of more members."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(24, 16)
+        self.one = GroupedBlock(16, 8, 2, 4)
+        self.other = SharedBlock(16, 8, 2, 4)
+        self.head = nn.Linear(16, 24)
+
+    def forward(self, tokens):
+        return self.head(self.other(self.one(self.embed(tokens))))
+
+
 class Recurrent(nn.Module):
     """Two layers of an LSTM in both directions with dropout in between, and one, places first, of
     which the last hidden states are read."""
@@ -365,6 +405,8 @@ def sample(name, batch):
         return ids, ids.clone(), torch.tensor(1)  # one tensor would be one input
     if name == "recurrent":
         return (torch.randint(0, 20, (batch, 9)),)
+    if name == "shared":
+        return (torch.randint(0, 24, (batch, 6)),)
     if name == "grouped":
         ids = torch.randint(0, 21, (batch, 6))
         return ids, ids.clone()
@@ -435,6 +477,7 @@ def main():
     export(folder, "counted", Counted())
     export(folder, "grouped", Grouped())
     export(folder, "recurrent", Recurrent())
+    export(folder, "shared", Shared())
 
 
 if __name__ == "__main__":
