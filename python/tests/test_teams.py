@@ -73,6 +73,20 @@ class Decoder(nn.Module):
         return self.head(self.norm(self.blocks(self.embed(tokens))))
 
 
+class Recurrent(nn.Module):
+    """An LSTM that is wide enough for a team, of two layers; it reads few places."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.embed = nn.Embedding(TOKENS, 64)
+        self.lstm = nn.LSTM(64, 192, num_layers=2, batch_first=True)
+        self.head = nn.Linear(192, TOKENS)
+
+    def forward(self, tokens):
+        return self.head(self.lstm(self.embed(tokens))[0])
+
+
 def data():
     numbers = torch.Generator().manual_seed(4)
     x = torch.randint(0, TOKENS, (8, TIME), generator=numbers)
@@ -137,6 +151,41 @@ class Teams(unittest.TestCase):
         for options in ({"workers": 8, "tensor": 8}, {"workers": 5, "tensor": 5}):
             with self.subTest(**options):
                 self.expect_same(*self.trained(sequence_parallel=True, **options))
+
+    def test_more_members_than_heads_of_keys_have_copies(self):
+        for options in ({}, {"clip_norm": 0.3}):
+            with self.subTest(**options):
+                one, weights = self.trained(workers=1, strategy="serial", **options)
+                trainer = self.trainer(workers=4, tensor=4, **options)
+                team = [trainer.step(self.x, self.y)["loss"] for _ in range(6)]
+                for ours, theirs in zip(team, one, strict=True):
+                    self.assertAlmostEqual(ours, theirs, delta=1e-5 * theirs)
+                for name, value in weights.items():
+                    torch.testing.assert_close(
+                        trainer.state_dict()[name], value, rtol=1e-4, atol=1e-5
+                    )
+
+    def test_an_lstm_is_divided_by_hidden_units(self):
+        x, y = self.x[:, :2], self.y[:, :2]
+        results = []
+        for options in (
+            {"workers": 1, "strategy": "serial"}, {"workers": 2, "tensor": 2},
+            {"workers": 3, "tensor": 3}, {"workers": 4, "tensor": 2, "strategy": "1f1b-flush"},
+        ):  # fmt: skip
+            trainer = penstock.Trainer(
+                Recurrent(), x[:2], batch_size=8, micro_batches=2, optimizer="SGD", lr=0.5,
+                **options,
+            )  # fmt: skip
+            losses = [trainer.step(x, y)["loss"] for _ in range(20)]
+            results.append((losses, trainer.state_dict()))
+        (one, weights), *teams = results
+        self.assertLess(one[-1], 0.9 * one[0])
+        for losses, found in teams:
+            for ours, theirs in zip(losses, one, strict=True):
+                self.assertAlmostEqual(ours, theirs, delta=1e-5 * theirs)
+            Recurrent().load_state_dict(found, strict=True)
+            for name, value in weights.items():
+                torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
 
     def test_the_fastest_size_is_found(self):
         self.expect_same(*self.trained(workers=2, tensor="auto"))
