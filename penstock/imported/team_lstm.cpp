@@ -68,6 +68,11 @@ void lstm_of_units(TeamValues& values, StepEdit edit) {
   const int64_t meetings = saturating_mul(sizes.at(lstm.batch_first ? 1 : 0),
                                           saturating_mul(lstm.layers, lstm.directions));
   values.add_exchanges({meetings, saturating_mul(meetings, units)});
+  // Between its layers the gradient of what all members read is summed: in the backward pass alone,
+  // which is as much as a gather and its backward.
+  const int64_t joints = lstm.layers - 1;
+  const int64_t places = saturating_mul(sizes.at(lstm.batch_first ? 1 : 0), lstm.directions);
+  values.add_exchanges({joints, saturating_mul(joints, saturating_mul(places, units))});
   values.emit(edit);
 }
 

@@ -33,8 +33,10 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
   if (request.measure) return request.measure(micro_batches);
   const model::ProfilerOptions options = profiler_options(request, micro_batches);
   const ProfileCache cache(cache_choice(request.profile_cache));
-  if (auto kept = kept_share(model, options, request.listener, cache))
-    return std::move(kept->profile);
+  if (auto kept = kept_share(model, options, cache)) {
+    request.listener.tell(kept_text(kept->measured, cache));
+    return std::move(kept->share.profile);
+  }
   return measured_to_keep(model, options, request.listener, cache).profile;
 }
 

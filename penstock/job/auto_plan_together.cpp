@@ -50,14 +50,20 @@ plan::Plan auto_plan_together(Job& job, const model::Model& model, AutoPlanReque
       return own;
     };
     const double others = (most - 1) * profiler.concurrency * profiler.threads;
-    return measure_together(
+    std::optional<std::chrono::system_clock::time_point> measured;
+    const JobProfile result = measure_together(
         job, model::bytes_to_measure(model, profiler), most,
         [&](const profile::LayerRange& layers) {
           return measured_to_keep(model, of(layers), request.listener, cache, others);
         },
-        [&](const profile::LayerRange& layers) {
-          return kept_share(model, of(layers), request.listener, cache);
+        [&](const profile::LayerRange& layers) -> std::optional<profile::Share> {
+          std::optional<CachedProfile> kept = kept_share(model, of(layers), cache);
+          if (!kept) return std::nullopt;
+          measured = kept->measured;
+          return std::move(kept->share);
         });
+    if (result.is_kept && measured) request.listener.tell(kept_text(*measured, cache));
+    return result;
   };
   const auto make = [&](const MeasureFor& measure_all) {
     request.measure = [&](int64_t micro_batches) {

@@ -39,16 +39,22 @@ profile::Share measured_share(const model::Model& model, model::ProfilerOptions 
   return share;
 }
 
-std::optional<profile::Share> kept_share(const model::Model& model,
-                                         const model::ProfilerOptions& options,
-                                         const Listener& listener, const ProfileCache& cache) {
+std::optional<CachedProfile> kept_share(const model::Model& model,
+                                        const model::ProfilerOptions& options,
+                                        const ProfileCache& cache) {
   std::optional<CachedProfile> kept = cache.find(profile_key(model, options), options);
   if (!kept) return std::nullopt;
-  listener.tell(fmt::format(
+  // The key says so, too, but anybody can write the file.
+  const profile::LayerRange layers = options.layers.value_or(profile::all_layers(model.graph()));
+  if (!(kept->share.profile.graph == model.graph()) || !(kept->share.layers == layers))
+    return std::nullopt;
+  return kept;
+}
+
+std::string kept_text(std::chrono::system_clock::time_point measured, const ProfileCache& cache) {
+  return fmt::format(
       "profile: measured {:%Y-%m-%d %H:%M} and kept in {}; --profile-cache new measures again\n",
-      fmt::localtime(std::chrono::system_clock::to_time_t(kept->measured)),
-      cache.folder().string()));
-  return std::move(kept->share);
+      fmt::localtime(std::chrono::system_clock::to_time_t(measured)), cache.folder().string());
 }
 
 profile::Share measured_to_keep(const model::Model& model, const model::ProfilerOptions& options,
@@ -61,13 +67,20 @@ profile::Share measured_to_keep(const model::Model& model, const model::Profiler
   const double free = std::max(std::thread::hardware_concurrency() - own, 0.0);
   const double used = std::max(busy.cores() - others, 0.0);
   constexpr double kTolerated = 0.15;  // as wide as most intervals of predictions
-  if (used <= kTolerated * own + free / 2) {
-    cache.keep(profile_key(model, options), options, share);
-  } else if (!cache.folder().empty()) {
+  if (cache.folder().empty()) return share;
+  if (used > kTolerated * own + free / 2) {
     listener.tell(fmt::format(
-        "profile: not kept for later runs, since other programs used {:.1f} cores meanwhile; they "
-        "make predictions too slow\n",
+        "profile: not kept for later runs, since other programs used {:.1f} cores meanwhile: "
+        "predictions are of a slower machine than it can be\n",
         used));
+    return share;
+  }
+  const std::string key = profile_key(model, options);
+  if (!cache.keep(key, options, share) && !key.empty()) {
+    listener.tell(fmt::format(
+        "profile: not kept for later runs, since {} cannot be written: expected a folder "
+        "(--profile-cache off keeps none)\n",
+        cache.folder().string()));
   }
   return share;
 }

@@ -24,10 +24,12 @@ profile::Share measured_share(const model::Model& model, model::ProfilerOptions 
                               const Listener& listener,
                               const std::optional<model::ProfiledLoss>& loss = {});
 
-/// What the cache has for these options, and says when it was measured; otherwise nothing.
-std::optional<profile::Share> kept_share(const model::Model& model,
-                                         const model::ProfilerOptions& options,
-                                         const Listener& listener, const ProfileCache& cache);
+/// What the cache has for these options and this model; otherwise nothing.
+std::optional<CachedProfile> kept_share(const model::Model& model,
+                                        const model::ProfilerOptions& options,
+                                        const ProfileCache& cache);
+/// A line that says that it was taken.
+std::string kept_text(std::chrono::system_clock::time_point measured, const ProfileCache& cache);
 
 /// measured_share(), which the cache keeps, unless other programs slowed it down: they used more
 /// than half of the cores that are free and 15 % of the job's own. It says so then. `others`: cores

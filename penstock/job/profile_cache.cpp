@@ -29,17 +29,22 @@ namespace fs = std::filesystem;
 
 constexpr int kVersion = 1;
 constexpr std::string_view kFormat = "cached-profile";
+constexpr std::string_view kExtension = ".json";
+/// In the year 2255: nanoseconds in 64 bits go no further than 2262.
+constexpr int64_t kLastSecond = 9'000'000'000;
 /// A shorter measurement counts as one of as many passes as it has.
 constexpr int kAmplePasses = 1000;
 
 /// The file that holds a function, with its size and the time of its last change: another build
-/// has other ones.
+/// has other ones. Empty: nobody knows.
 std::string file_with(const void* function) {
   Dl_info info{};
-  if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "unknown";
   std::error_code error;
-  const fs::path file = fs::canonical(info.dli_fname, error);
-  if (error) return "unknown";
+  const bool is_known = dladdr(function, &info) != 0 && info.dli_fname != nullptr;
+  fs::path file = is_known ? fs::canonical(info.dli_fname, error) : fs::path();
+  // Of the program itself it is the name that it was started by, which may be none of a file.
+  if (file.empty() || error) file = fs::canonical("/proc/self/exe", error);
+  if (error) return {};
   const auto size = fs::file_size(file, error);
   const auto changed = fs::last_write_time(file, error).time_since_epoch().count();
   return fmt::format("{} {} {}", file.string(), size, changed);
@@ -53,13 +58,14 @@ std::string processor() {
   return "processor unknown";
 }
 
+/// Empty: the program cannot be told from another one.
 std::string machine_text() {
   // Functions of this program and of libtorch.
-  const auto* const own = reinterpret_cast<const void*>(&profile_key);
-  const auto* const torch = reinterpret_cast<const void*>(&at::show_config);
+  const std::string own = file_with(reinterpret_cast<const void*>(&profile_key));
+  const std::string torch = file_with(reinterpret_cast<const void*>(&at::show_config));
+  if (own.empty() || torch.empty()) return {};
   std::string text = fmt::format("{}, {} cores\nlibtorch {} in {}\nprogram {}\n", processor(),
-                                 std::thread::hardware_concurrency(), TORCH_VERSION,
-                                 file_with(torch), file_with(own));
+                                 std::thread::hardware_concurrency(), TORCH_VERSION, torch, own);
   for (const char* name : {"ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA",
                            "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_ENABLE_INSTRUCTIONS",
                            "PENSTOCK_ALLOCATOR", "CUDA_VISIBLE_DEVICES"}) {
@@ -113,12 +119,21 @@ bool is_enough(const profile::Share& share, int most_passes,
   return is_sure || most_passes >= std::min(options.most_samples, kAmplePasses);
 }
 
+/// Whether the cache gives files such names; others in the folder are the user's.
+bool is_own_name(const std::string& name) {
+  constexpr size_t kDigits = 16;
+  return name.size() == kDigits + kExtension.size() && name.ends_with(kExtension) &&
+         name.find_first_not_of("0123456789abcdef") == kDigits;
+}
+
 void remove_oldest(const fs::path& folder) {
   std::vector<std::pair<fs::file_time_type, fs::path>> files;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".json")
-      files.emplace_back(entry.last_write_time(error), entry.path());
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const fs::file_time_type changed = at->last_write_time(error);
+    if (!error && is_own_name(at->path().filename().string()))
+      files.emplace_back(changed, at->path());
+    error.clear();  // a file that another process has removed meanwhile
   }
   std::sort(files.begin(), files.end());
   for (size_t k = 0; k + ProfileCache::kMostFiles < files.size(); ++k)
@@ -146,11 +161,12 @@ CacheChoice cache_choice(const std::string& text) {
 
 std::string profile_key(const model::Model& model, const model::ProfilerOptions& options) {
   const std::string work = model::work_text(model);
-  return work.empty() ? work : machine_text() + options_text(options) + work;
+  const std::string machine = machine_text();
+  return work.empty() || machine.empty() ? "" : machine + options_text(options) + work;
 }
 
 fs::path ProfileCache::file_of(const std::string& key) const {
-  return choice_.folder / fmt::format("{:016x}.json", hash_of(key));
+  return choice_.folder / fmt::format("{:016x}{}", hash_of(key), kExtension);
 }
 
 std::optional<CachedProfile> ProfileCache::find(const std::string& key,
@@ -165,11 +181,16 @@ std::optional<CachedProfile> ProfileCache::find(const std::string& key,
     check_format(root, kFormat, kVersion);
     if (root.at("key").text() != key) return std::nullopt;
     const std::chrono::system_clock::time_point measured{
-        std::chrono::seconds(root.at("measured").integer(0))};
+        std::chrono::seconds(root.at("measured").integer(0, kLastSecond))};
     const auto age = std::chrono::system_clock::now() - measured;
     if (age > kOldest || age < -kOldest) return std::nullopt;
     CachedProfile found{.share = profile::parse_share(root.at("share").raw().dump(), file.string()),
                         .measured = measured};
+    const auto costs = static_cast<int64_t>(found.share.profile.costs.size());
+    if (found.share.profile.batch_size != options.batch_size ||
+        costs != found.share.profile.graph.num_layers()) {
+      return std::nullopt;
+    }
     if (!is_enough(found.share, static_cast<int>(root.at("most_passes").integer(0, INT_MAX)),
                    options)) {
       return std::nullopt;

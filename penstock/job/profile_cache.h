@@ -1,6 +1,6 @@
 // Measured profiles, kept in a folder for later runs of the same work on the same machine.
 //
-//   const ProfileCache cache(cache_folder(request.plan.profile_cache));
+//   const ProfileCache cache(cache_choice(request.plan.profile_cache));
 //   const std::string key = profile_key(model, options);
 //   if (const auto kept = cache.find(key, options)) return kept->share;
 //   cache.keep(key, options, share);
@@ -56,8 +56,8 @@ class ProfileCache {
   /// passes than these options want, unless it was as sure as they want. Throws nothing.
   std::optional<CachedProfile> find(const std::string& key,
                                     const model::ProfilerOptions& options) const;
-  /// Removes the oldest files beyond kMostFiles. A folder that cannot be written is no error:
-  /// false.
+  /// Removes the oldest of its files beyond kMostFiles, and no others. A folder that cannot be
+  /// written is no error: false.
   bool keep(const std::string& key, const model::ProfilerOptions& options,
             const profile::Share& share) const;
   const std::filesystem::path& folder() const { return choice_.folder; }

@@ -1,5 +1,6 @@
 #include "penstock/job/profile_cache.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +88,9 @@ TEST_F(ProfileCacheTest, OtherWorkHasAnotherKey) {
       [](auto& o) { o.optimizer.momentum = 0.5; },
       [](auto& o) { o.optimizer.nesterov = true; },
       [](auto& o) { o.loss.name = "mean-squared-error"; },
+      [](auto& o) { o.loss.label_smoothing = 0.1; },
+      [](auto& o) { o.loss.ignore_index = 0; },
+      [](auto& o) { o.device_graphs = true; },
       [](auto& o) { o.repeats = model::Repeats::All; },
       [](auto& o) {
         o.layers = profile::LayerRange{LayerId{0}, LayerId{1}};
@@ -104,6 +108,12 @@ TEST_F(ProfileCacheTest, OtherWorkHasAnotherKey) {
     EXPECT_NE(profile_key(small_model(), other), profile_key(small_model(), changed)) << k;
   }
   EXPECT_NE(profile_key(small_model(9), kOptions), key);
+  // Inputs of other shapes whose outputs are of one.
+  const auto pooled = [](int64_t side) {
+    model::ModelBuilder net("pooled");
+    return net.build(net.adaptive_avg_pool2d(net.input({3, side, side}), 1));
+  };
+  EXPECT_NE(profile_key(pooled(4), kOptions), profile_key(pooled(8), kOptions));
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
   EXPECT_NE(profile_key(small_model(), kOptions), key);
   unsetenv("ONEDNN_MAX_CPU_ISA");
@@ -159,7 +169,9 @@ TEST_F(ProfileCacheTest, DamagedAndOldFilesCountAsNone) {
   for (const std::string& bad :
        {std::string(), std::string("\0\0", 2), good.substr(0, good.size() / 2), with("1", "99"),
         with("penstock-cached-profile", "penstock-profile"), with(measured, old),
-        with("samples", "samplez"), with("\"forward_ns\": 10", "\"forward_ns\": -10")}) {
+        with("samples", "samplez"), with(measured, "\"measured\": 9223372036854775807"),
+        with("\"batch_size\": 8", "\"batch_size\": 9"),
+        with("\"forward_ns\": 10", "\"forward_ns\": -10")}) {
     std::ofstream(file, std::ios::binary) << bad;
     EXPECT_FALSE(cache().find(key, kOptions)) << bad.substr(0, 200);
     ASSERT_TRUE(cache().keep(key, kOptions, share_of(model)));
@@ -168,19 +180,25 @@ TEST_F(ProfileCacheTest, DamagedAndOldFilesCountAsNone) {
 }
 
 TEST_F(ProfileCacheTest, TheOldestFilesGo) {
+  const auto own_name = [](int k) { return fmt::format("{:016x}.json", k); };
   fs::create_directories(folder_);
   for (int k = 0; k < ProfileCache::kMostFiles + 5; ++k) {
-    const fs::path file = folder_ / (std::to_string(k) + ".json");
+    const fs::path file = folder_ / own_name(k);
     std::ofstream(file) << "{}";
     fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(1000 - k));
   }
-  std::ofstream(folder_ / "notes.txt") << "the user's";
+  // The user's files are no part of the cache, whatever their age.
+  for (const char* name : {"notes.txt", "annotations.json", "00000000000000000.json"}) {
+    std::ofstream(folder_ / name) << "the user's";
+    fs::last_write_time(folder_ / name, fs::file_time_type::clock::now() - std::chrono::years(9));
+  }
   const model::Model model = small_model();
   ASSERT_TRUE(cache().keep(profile_key(model, kOptions), kOptions, share_of(model)));
   EXPECT_TRUE(cache().find(profile_key(model, kOptions), kOptions));
-  EXPECT_FALSE(fs::exists(folder_ / "5.json"));
-  EXPECT_TRUE(fs::exists(folder_ / "6.json"));
-  EXPECT_TRUE(fs::exists(folder_ / "notes.txt"));
+  EXPECT_FALSE(fs::exists(folder_ / own_name(5)));
+  EXPECT_TRUE(fs::exists(folder_ / own_name(6)));
+  for (const char* name : {"notes.txt", "annotations.json", "00000000000000000.json"})
+    EXPECT_TRUE(fs::exists(folder_ / name)) << name;
 }
 
 TEST_F(ProfileCacheTest, AFolderThatCannotBeIsNoError) {

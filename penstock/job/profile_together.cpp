@@ -94,23 +94,26 @@ JobProfile measure_together(Job& job, const std::vector<int64_t>& loads, int mos
         split_layers(loads, static_cast<int>(std::min<int64_t>(on_host, most_per_host)));
     if (before < std::ssize(ranges)) layers = ranges[static_cast<size_t>(before)];
   }
-  const std::vector<std::string> kept = job.together([&]() -> std::string {
+  std::vector<std::string> texts = job.together([&]() -> std::string {
     if (!layers) return kNothingToDo;
     if (!look_up) return {};
     const std::optional<profile::Share> share = look_up(*layers);
     return share ? profile::to_json(*share) : std::string();
   });
-  const bool are_kept = std::ranges::none_of(kept, &std::string::empty);
-  const std::vector<std::string> texts = job.together([&]() -> std::string {
-    if (!layers) return {};
-    return are_kept ? kept[own] : profile::to_json(measure(*layers));
-  });
+  const bool are_kept = std::ranges::none_of(texts, &std::string::empty);
+  if (!are_kept) {
+    texts = job.together([&]() -> std::string {
+      return layers ? profile::to_json(measure(*layers)) : kNothingToDo;
+    });
+  }
   std::vector<std::optional<profile::Share>> shares(hosts.size());
   for (size_t r = 0; r < hosts.size(); ++r) {
-    if (!texts[r].empty())
+    if (texts[r] != kNothingToDo)
       shares[r] = profile::parse_share(texts[r], fmt::format("the profile of rank {}", r));
   }
-  return combined(shares, hosts);
+  JobProfile result = combined(shares, hosts);
+  result.is_kept = are_kept;
+  return result;
 }
 
 std::string speeds_text(const JobProfile& measured) {

@@ -20,6 +20,7 @@ struct JobProfile {
   std::vector<double> speed_of_host;  ///< compared with the mean; 1 where nobody measured
   int measured = 1;                   ///< ranks
   int measured_layers = 0;            ///< Share::measured, of the host with the fewest
+  bool is_kept = false;               ///< measured before, by all of them
 };
 
 /// Of what each rank that trains has measured, and of its host (from 0). Throws ConfigError when

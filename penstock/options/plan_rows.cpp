@@ -106,8 +106,7 @@ Row profile_cache_row() {
   Row one = row<&R::plan, &PlanSection::profile_cache>(
       "--profile-cache",
       "Folder in which measured profiles are kept, for later runs of the same model, batch size "
-      "and "
-      "machine; off: none; new: measure again (default: $PENSTOCK_PROFILE_CACHE, or "
+      "and machine; off: none; new: measure again (default: $PENSTOCK_PROFILE_CACHE, or "
       "penstock/profiles in the user's folder of caches)");
   one.keyword = "profile_cache";
   one.changes = Changes::Run;

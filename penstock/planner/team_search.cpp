@@ -43,6 +43,9 @@ std::string config_of_teams(const std::string& config, int team) {
 
 /// One size of teams for all stages.
 class UniformTeams {
+  /// Of the time; the rest is for places that are shared out, where nothing else fits.
+  static constexpr double kWithWholePlaces = 0.8;
+
  public:
   UniformTeams(const profile::Profile& profile, const cluster::Cluster& cluster,
                const PlanOptions& options, const WholeSearch& search)
@@ -54,7 +57,7 @@ class UniformTeams {
     const bool can_share = team > 1 && has_places(profile_);
     const bool always = team > 1 && options_.sequence == Choice::Always;
     const bool waits = can_share && options_.sequence == Choice::Auto;
-    PlanResult result = best(team, always, waits ? time.share(0.5) : time);
+    PlanResult result = best(team, always, waits ? time.share(kWithWholePlaces) : time);
     if (result.plan || !waits || time.is_over()) return result;
     return best(team, /*sequence=*/true, time);
   }

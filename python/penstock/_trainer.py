@@ -150,8 +150,8 @@ class Trainer:
         torch.device. Batches and `state_dict` stay in the memory of the host. Not in a job
     :param cuda_graphs: on GPUs, give all kernels of a forward or backward pass in one call
     :param profile_cache: a folder in which measured profiles are kept, for later trainers of the
-        same model, batch size and machine; False: none; "new": measure again. None: as the variable
-        PENSTOCK_PROFILE_CACHE says, or penstock/profiles in the user's folder of caches
+        same model, batch size and machine; False: none; "new": measure again. None or True: as the
+        variable PENSTOCK_PROFILE_CACHE says, or penstock/profiles in the user's folder of caches
     :param fabric: in a job, what carries large messages between ranks: "auto" (connections, and the
         memory of the same host), "tcp", "gloo", "mpi" (started by mpirun) or "local", which refuses
         a job of several ranks. All trainers of a program have the same

@@ -8,7 +8,7 @@ small="$rest --width 256 --batch-size 32"
 kept_by() {
   for _ in 1 2 3 4 5 6; do
     run 0 "$@"
-    grep -q 'profile: not kept for later runs' err || return 0
+    grep -q 'not kept for later runs, since other programs' err || return 0
     sleep 5
   done
   echo "SKIPPED: the machine is busy: $(grep "not kept" err)" >&2
@@ -55,7 +55,8 @@ found() { grep -q "profile: measured 20.* and kept in" err; }
 
   # A folder that cannot be made is no error, and a plan needs no profile.
   touch file
-  run 0 train $small --profile-cache file/none
+  kept_by train $small --profile-cache file/none
+  grep -q 'not kept for later runs, since file/none cannot be written' err || fail "$(cat err)"
   run 0 profile --model mlp --width 256 --depth 3 --batch-size 32 --samples 1 -o p.json
   run 0 plan --profile p.json --workers 1 -o plan.json
   run 0 train $small --plan plan.json --profile-cache cache

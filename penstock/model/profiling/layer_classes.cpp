@@ -43,10 +43,11 @@ class Keys {
     std::string key = fmt::format("{}\n{}\nweights{}\nbuffers{}\n", layer.kind(), code->code(),
                                   shapes_of(layer.parameters()), shapes_of(layer.buffers()));
     for (const graph::ValueRef& input : model_.graph().layer(id).inputs) {
+      const std::string value = fmt::format("{} {}", text_of(shape_of(model_, input)),
+                                            static_cast<int>(type_of(model_, input)));
       key += input.is_model_input()
-                 ? fmt::format("input {}\n", input.output)
-                 : fmt::format("value {} {} {}\n", text_of(shape_of(model_, input)),
-                               static_cast<int>(type_of(model_, input)),
+                 ? fmt::format("input {} {}\n", input.output, value)
+                 : fmt::format("value {} {}\n", value,
                                static_cast<bool>(has_gradients_[input.layer.index()]));
     }
     const std::vector<Shape>& outputs = model_.output_shapes(id);

@@ -93,6 +93,7 @@ class Search {
   /// Until no move helps, from the order itself and from kTries orders near it, or the clock has
   /// run `until` steps in all.
   void improve(int64_t until) {
+    if (order_.empty()) return;  // none of those offered runs with one credit
     descend(until);
     for (int tries = 0; tries < kTries && !is_perfect() && spent() < until;) {
       const Order best = order_;

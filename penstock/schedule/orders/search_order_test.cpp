@@ -373,4 +373,16 @@ TEST(OrderCredits, WorkersThatSendTwiceBeforeTheyReceiveNeedTwo) {
   EXPECT_FALSE(runs_with_one_credit(problem, order)) << "waits for itself";
 }
 
+// Of 10 workers in a V and 16 micro-batches the fastest order that is found needs two.
+TEST(OrderCredits, SearchedOrdersRunWithOneWhereThatIsAsked) {
+  OrderProblem problem{.num_workers = 10, .num_micro_batches = 16};
+  for (int s = 0; s < 20; ++s) problem.stages.push_back({.workers = {std::min(s, 19 - s)}});
+  problem.most_kept.assign(10, 20);
+  constexpr int64_t kEffort = 2'000'000;
+  problem.one_credit = true;
+  const Order order = search_order(problem, {}, kEffort);
+  EXPECT_FALSE(order.empty());
+  EXPECT_TRUE(runs_with_one_credit(problem, order));
+}
+
 }  // namespace penstock::schedule

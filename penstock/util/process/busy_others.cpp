@@ -29,10 +29,9 @@ BusyOthers::Times BusyOthers::now() {
   return times;
 }
 
-double BusyOthers::cores() const {
-  const Times end = now();
-  const double seconds = std::chrono::duration<double>(end.at - begin_.at).count();
-  const double others = (end.all - begin_.all) - (end.own - begin_.own);
+double BusyOthers::between(const Times& begin, const Times& end) {
+  const double seconds = std::chrono::duration<double>(end.at - begin.at).count();
+  const double others = (end.all - begin.all) - (end.own - begin.own);
   return seconds > 0 ? std::max(others / seconds, 0.0) : 0;
 }
 

@@ -12,18 +12,20 @@ namespace penstock {
 /// Linux; elsewhere 0 cores.
 class BusyOthers {
  public:
-  BusyOthers() : begin_(now()) {}
-  /// Since it was made, a mean; at least 0.
-  double cores() const;
-
- private:
   struct Times {
     double all = 0;  ///< seconds in which cores were not idle, summed over them
     double own = 0;  ///< of this process
     std::chrono::steady_clock::time_point at = {};
   };
-  static Times now();
 
+  BusyOthers() : begin_(now()) {}
+  /// Since it was made, a mean; at least 0.
+  double cores() const { return between(begin_, now()); }
+
+  static Times now();
+  static double between(const Times& begin, const Times& end);
+
+ private:
   Times begin_;
 };
 
