@@ -8,10 +8,13 @@ report::MemoryAccount memory_account(const train::TrainResult& result,
                                      const Prediction* predicted) {
   report::MemoryAccount account;
   if (result.ranks.empty() && result.memory.resident > 0)
-    account.processes.push_back({result.peak_memory_bytes, result.memory});
-  for (const train::RankSummary& rank : result.ranks) {
-    if (rank.memory.resident > 0)
-      account.processes.push_back({rank.peak_memory_bytes, rank.memory});
+    account.processes.push_back({.peak_bytes = result.peak_memory_bytes, .memory = result.memory});
+  for (size_t r = 0; r < result.ranks.size(); ++r) {
+    const train::RankSummary& rank = result.ranks[r];
+    if (rank.memory.resident <= 0) continue;
+    account.processes.push_back({.rank = static_cast<int64_t>(r),
+                                 .peak_bytes = rank.peak_memory_bytes,
+                                 .memory = rank.memory});
   }
   const bool counted = std::any_of(result.worker_memory.begin(), result.worker_memory.end(),
                                    [](const MemoryBytes& bytes) { return bytes.sum() > 0; });

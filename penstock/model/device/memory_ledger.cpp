@@ -20,12 +20,24 @@ int64_t coarse_ns() {
 }
 
 /// `value` if it is more than what is there; whether it was.
-bool raise(std::atomic<int64_t>& highest, int64_t value) {
-  int64_t before = highest.load(kRelaxed);
+template <typename Number>
+bool raise(std::atomic<Number>& highest, Number value) {
+  Number before = highest.load(kRelaxed);
   while (value > before) {
     if (highest.compare_exchange_weak(before, value, kRelaxed)) return true;
   }
   return false;
+}
+
+/// From the lowest bit: the pass in 32 bits, the owner in 16, the kind in 8.
+uint64_t packed(const MemoryTag& tag) {
+  return uint64_t{tag.pass} | uint64_t{tag.owner} << 32 | static_cast<uint64_t>(tag.kind) << 48;
+}
+
+MemoryTag unpacked(uint64_t tag) {
+  return {.owner = static_cast<uint16_t>(tag >> 32),
+          .kind = static_cast<MemoryKind>(tag >> 48),
+          .pass = static_cast<uint32_t>(tag)};
 }
 
 }  // namespace
@@ -46,31 +58,34 @@ void MemoryLedger::count(uint16_t owner, MemoryKind kind, int64_t bytes) {
   Owner& own = owners_[owner];
   own.now[static_cast<size_t>(kind)].fetch_add(bytes, kRelaxed);
   const int64_t held = own.total.fetch_add(bytes, kRelaxed) + bytes;
-  if (bytes > 0 && owner > 0 && raise(own.peak, held)) note_owner_peak(own);
+  if (bytes > 0 && owner > 0 && raise(own.peak, held)) note_owner_peak(own, held);
 }
 
-MemoryLedger::Block MemoryLedger::add(int64_t bytes) {
-  Block block{.bytes = bytes, .tag = memory_tag()};
-  const uint16_t owner = block.tag.owner;
-  if (owner >= used_.load(kRelaxed)) used_.store(static_cast<uint16_t>(owner + 1), kRelaxed);
-  count(owner, kind_of(block.tag), bytes);
-  const int64_t held = total_.fetch_add(bytes, kRelaxed) + bytes;
-  if (raise(peak_, held)) note_peak();
-  return block;
+void MemoryLedger::add(Block& block) {
+  const MemoryTag tag = memory_tag();
+  block.tag_.store(packed(tag), kRelaxed);
+  raise(used_, static_cast<uint16_t>(tag.owner + 1));
+  count(tag.owner, kind_of(tag), block.bytes_);
+  // Whoever finds the highest peak sees all that was counted for it.
+  const int64_t held = total_.fetch_add(block.bytes_, std::memory_order_acq_rel) + block.bytes_;
+  if (raise(peak_, held)) note_peak(held);
 }
 
 void MemoryLedger::remove(const Block& block) {
   // What was taken last has been written by now.
   if (is_sample_due()) sample();
-  count(block.tag.owner, kind_of(block.tag), -block.bytes);
-  total_.fetch_sub(block.bytes, kRelaxed);
+  const MemoryTag tag = unpacked(block.tag_.load(kRelaxed));
+  count(tag.owner, kind_of(tag), -block.bytes_);
+  total_.fetch_sub(block.bytes_, kRelaxed);
 }
 
 void MemoryLedger::change(Block& block, uint16_t owner, MemoryKind kind) {
-  if (owner >= used_.load(kRelaxed)) used_.store(static_cast<uint16_t>(owner + 1), kRelaxed);
-  count(block.tag.owner, kind_of(block.tag), -block.bytes);
-  block.tag = {.owner = owner, .kind = kind};
-  count(owner, kind, block.bytes);
+  raise(used_, static_cast<uint16_t>(owner + 1));
+  // Each thread takes away what the one before it has put there, so that nothing counts twice.
+  const MemoryTag before =
+      unpacked(block.tag_.exchange(packed({.owner = owner, .kind = kind}), kRelaxed));
+  count(before.owner, kind_of(before), -block.bytes_);
+  count(owner, kind, block.bytes_);
 }
 
 uint32_t MemoryLedger::begin_pass(uint16_t owner) {
@@ -83,13 +98,14 @@ uint32_t MemoryLedger::begin_pass(uint16_t owner) {
 void MemoryLedger::end_pass(uint16_t owner, uint32_t pass, MemoryKind kept) {
   Owner& own = owners_[owner];
   const auto working = static_cast<size_t>(MemoryKind::Working);
-  const int64_t left = own.now[working].exchange(0, kRelaxed);
-  own.now[static_cast<size_t>(kept)].fetch_add(left, kRelaxed);
+  MutexLock lock(mutex_);  // no peak is noted in between
+  // First, so that what other threads free from here on is counted where it is about to be.
   own.pass.store(0, kRelaxed);
+  const int64_t left = own.now[working].exchange(0, std::memory_order_acq_rel);
+  own.now[static_cast<size_t>(kept)].fetch_add(left, kRelaxed);
   // A backward pass leaves gradients of different kinds, and working memory is what it is called
   // while it runs.
   if (owner == 0 || kept != MemoryKind::Activations) return;
-  MutexLock lock(mutex_);
   if (own.peak_pass.load(kRelaxed) == pass) {
     const int64_t moved = std::clamp<int64_t>(left, 0, own.at_peak[MemoryKind::Working]);
     own.at_peak[MemoryKind::Working] -= moved;
@@ -110,8 +126,9 @@ void MemoryLedger::settle(Peak& peak, uint16_t owner, uint32_t pass, MemoryKind 
   peak.pass[owner] = 0;
 }
 
-void MemoryLedger::note_owner_peak(Owner& owner) {
+void MemoryLedger::note_owner_peak(Owner& owner, int64_t peak) {
   MutexLock lock(mutex_);
+  if (owner.peak.load(kRelaxed) != peak) return;
   for (size_t k = 0; k < kNumMemoryKinds; ++k) owner.at_peak.of[k] = owner.now[k].load(kRelaxed);
   owner.peak_pass.store(owner.pass.load(kRelaxed), kRelaxed);
 }
@@ -127,10 +144,10 @@ void MemoryLedger::copy_now(Peak& peak) {
   }
 }
 
-void MemoryLedger::note_peak() {
+void MemoryLedger::note_peak(int64_t peak) {
   MutexLock lock(mutex_);
+  if (peak_.load(kRelaxed) != peak) return;
   copy_now(at_peak_);
-  const int64_t peak = peak_.load(kRelaxed);
   near_peak_.store(peak - peak / 32, kRelaxed);
   if (peak < sample_above_.load(kRelaxed)) return;
   sample_above_.store(peak + peak / 64, kRelaxed);

@@ -3,7 +3,8 @@
 // Internal to tensor_memory.h; without libtorch.
 //
 //   MemoryLedger ledger;
-//   MemoryLedger::Block block = ledger.add(4096);     // as this thread's scopes say
+//   MemoryLedger::Block block(4096);
+//   ledger.add(block);                                // as this thread's scopes say
 //   ledger.remove(block);
 //   ledger.peak()[MemoryKind::Other];                 // 4096
 #pragma once
@@ -34,15 +35,21 @@ MemoryTag& memory_tag();
 /// owner is one thread at a time.
 class MemoryLedger {
  public:
-  struct Block {
-    int64_t bytes = 0;
-    MemoryTag tag = {};
+  /// Several threads may change one at the same time.
+  class Block {
+   public:
+    explicit Block(int64_t bytes) : bytes_(bytes) {}
+
+   private:
+    friend class MemoryLedger;
+    const int64_t bytes_;
+    std::atomic<uint64_t> tag_{0};  ///< a MemoryTag, packed
   };
 
   /// Counts from here on what the heap takes more.
   MemoryLedger();
 
-  Block add(int64_t bytes);
+  void add(Block& block);
   void remove(const Block& block);
   void change(Block& block, uint16_t owner, MemoryKind kind);
 
@@ -80,8 +87,10 @@ class MemoryLedger {
 
   MemoryKind kind_of(const MemoryTag& tag) const;
   void count(uint16_t owner, MemoryKind kind, int64_t bytes);
-  void note_owner_peak(Owner& owner);
-  void note_peak();
+  /// Of a peak that this thread has found; nothing when another thread has found a higher one
+  /// since.
+  void note_owner_peak(Owner& owner, int64_t peak);
+  void note_peak(int64_t peak);
   void copy_now(Peak& peak) REQUIRES(mutex_);
   void settle(Peak& peak, uint16_t owner, uint32_t pass, MemoryKind kept, int64_t left)
       REQUIRES(mutex_);

@@ -37,8 +37,8 @@ class CountedMemory final : public AllocatorBase {
   c10::DataPtr take(size_t bytes) const override {
     if (bytes == 0) return {nullptr, nullptr, &give_back, c10::Device(c10::DeviceType::CPU)};
     void* const memory = c10::alloc_cpu(bytes + kHead);
-    std::construct_at(static_cast<MemoryLedger::Block*>(memory),
-                      counts_.add(static_cast<int64_t>(malloc_usable_size(memory))));
+    counts_.add(*std::construct_at(static_cast<MemoryLedger::Block*>(memory),
+                                   static_cast<int64_t>(malloc_usable_size(memory))));
     void* const data = static_cast<std::byte*>(memory) + kHead;
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};

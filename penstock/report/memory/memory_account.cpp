@@ -14,23 +14,42 @@ namespace penstock::report {
 namespace {
 
 constexpr int64_t kMostWorkers = 4096;
-constexpr size_t kWorkersInText = 8;
+constexpr int64_t kMostProcesses = 4096;
+constexpr size_t kMostInText = 8;
+/// Of one number in a file: what is added up of them stays within 64 bits.
+constexpr int64_t kMostBytes = INT64_MAX / 64;
 
 MemoryKind kind_at(size_t place) { return static_cast<MemoryKind>(place); }
 
 Json kinds_json(const MemoryBytes& bytes) {
   Json json = Json::object();
+  // Threads that count at the same moment may leave a kind below zero for that moment.
   for (size_t k = 0; k < kNumMemoryKinds; ++k)
-    json[std::string(to_string(kind_at(k)))] = bytes[kind_at(k)];
+    json[std::string(to_string(kind_at(k)))] = std::max<int64_t>(bytes[kind_at(k)], 0);
   return json;
+}
+
+int64_t read_bytes(const JsonReader& object, std::string_view key) {
+  return object.integer_or(key, 0, 0, kMostBytes);
 }
 
 MemoryBytes read_kinds(const JsonReader& object, std::string_view key) {
   MemoryBytes bytes;
   const auto found = object.find(key);
   for (size_t k = 0; found && k < kNumMemoryKinds; ++k)
-    bytes[kind_at(k)] = found->integer_or(to_string(kind_at(k)), 0);
+    bytes[kind_at(k)] = read_bytes(*found, to_string(kind_at(k)));
   return bytes;
+}
+
+ProcessAccount read_process(const JsonReader& object) {
+  ProcessAccount process{.peak_bytes = read_bytes(object, "peak_bytes"),
+                         .memory = {.tensors = read_kinds(object, "tensors"),
+                                    .libraries = read_bytes(object, "libraries"),
+                                    .objects = read_bytes(object, "objects"),
+                                    .slack = read_bytes(object, "slack"),
+                                    .resident = read_bytes(object, "resident")}};
+  if (const auto rank = object.find("rank")) process.rank = rank->integer(0, kMostProcesses - 1);
+  return process;
 }
 
 bool has_kind(const std::vector<WorkerAccount>& workers, MemoryKind kind) {
@@ -44,12 +63,16 @@ std::string in_words(MemoryKind kind) {
   return std::string(to_string(kind));
 }
 
-std::string process_line(const ProcessAccount& process, std::string_view name) {
+std::string process_name(const ProcessAccount& process) {
+  return process.rank ? fmt::format("rank {}", *process.rank) : "process";
+}
+
+std::string process_line(const ProcessAccount& process) {
   const ProcessMemory& memory = process.memory;
   return fmt::format(
       "  {:<14} {} at its peak, {} of it by kind: libraries {}, tensors {}, other objects {}, "
       "free in the heap {}\n",
-      name, format_bytes(process.peak_bytes), percent_text(process.named_share()),
+      process_name(process), format_bytes(process.peak_bytes), percent_text(process.named_share()),
       format_bytes(memory.libraries), format_bytes(memory.tensors.sum()),
       format_bytes(memory.objects), format_bytes(memory.slack));
 }
@@ -90,8 +113,8 @@ struct Part {
 };
 
 constexpr std::array<std::string_view, kNumMemoryKinds> kColours = {
-    "weights", "recompute", "gradients", "state", "stash",    "message",
-    "free",    "step",      "waiting",   "sync",  "selection"};
+    "weights", "recompute", "gradients", "state", "stash", "message",
+    "free",    "step",      "waiting",   "sync",  "other"};
 
 std::vector<Part> parts_of(const MemoryBytes& bytes) {
   std::vector<Part> parts;
@@ -105,8 +128,8 @@ std::vector<Part> parts_of(const ProcessAccount& process) {
   std::vector<Part> parts = parts_of(memory.tensors);
   parts.push_back({"libraries", "hatch", memory.libraries});
   parts.push_back({"other objects", "thumb", memory.objects});
-  parts.push_back({"free in the heap", "rule", memory.slack});
-  parts.push_back({"without a name", "hot", process.peak_bytes - memory.named()});
+  parts.push_back({"free in the heap", "slack", memory.slack});
+  parts.push_back({"without a name", "nameless", process.peak_bytes - memory.named()});
   return parts;
 }
 
@@ -148,7 +171,8 @@ double widest_of(const std::vector<std::vector<Part>>& bars) {
 std::string group_of(const std::vector<std::string>& names,
                      const std::vector<std::vector<Part>>& bars) {
   std::string text;
-  for (size_t b = 0; b < bars.size(); ++b) text += bar(names[b], bars[b], widest_of(bars));
+  const double widest = widest_of(bars);
+  for (size_t b = 0; b < bars.size(); ++b) text += bar(names[b], bars[b], widest);
   return text + colours_legend(bars);
 }
 
@@ -177,13 +201,15 @@ std::optional<MemoryDifference> largest_difference(const MemoryAccount& account)
 Json memory_json(const MemoryAccount& account) {
   Json processes = Json::array();
   for (const ProcessAccount& process : account.processes) {
-    processes.push_back({{"peak_bytes", process.peak_bytes},
-                         {"named_share", process.named_share()},
-                         {"libraries", process.memory.libraries},
-                         {"objects", process.memory.objects},
-                         {"slack", process.memory.slack},
-                         {"resident", process.memory.resident},
-                         {"tensors", kinds_json(process.memory.tensors)}});
+    Json entry{{"peak_bytes", process.peak_bytes},
+               {"named_share", process.named_share()},
+               {"libraries", process.memory.libraries},
+               {"objects", process.memory.objects},
+               {"slack", process.memory.slack},
+               {"resident", process.memory.resident},
+               {"tensors", kinds_json(process.memory.tensors)}};
+    if (process.rank) entry["rank"] = *process.rank;
+    processes.push_back(std::move(entry));
   }
   Json workers = Json::array();
   for (const WorkerAccount& worker : account.workers) {
@@ -197,14 +223,8 @@ Json memory_json(const MemoryAccount& account) {
 MemoryAccount read_memory(const JsonReader& json) {
   MemoryAccount account;
   if (const auto processes = json.find("processes")) {
-    for (const JsonReader& process : processes->elements(kMostWorkers)) {
-      account.processes.push_back({.peak_bytes = process.integer_or("peak_bytes", 0, 0),
-                                   .memory = {.tensors = read_kinds(process, "tensors"),
-                                              .libraries = process.integer_or("libraries", 0),
-                                              .objects = process.integer_or("objects", 0),
-                                              .slack = process.integer_or("slack", 0),
-                                              .resident = process.integer_or("resident", 0)}});
-    }
+    for (const JsonReader& process : processes->elements(kMostProcesses))
+      account.processes.push_back(read_process(process));
   }
   if (const auto workers = json.find("workers")) {
     for (const JsonReader& worker : workers->elements(kMostWorkers))
@@ -216,12 +236,16 @@ MemoryAccount read_memory(const JsonReader& json) {
 std::string memory_text(const MemoryAccount& account) {
   if (account.empty()) return {};
   std::string text = "\n";
-  const bool alone = account.processes.size() == 1;
-  for (size_t p = 0; p < std::min(account.processes.size(), kWorkersInText); ++p)
-    text += process_line(account.processes[p], alone ? "process" : fmt::format("rank {}", p));
-  if (!account.workers.empty()) text += "\n" + workers_table(account, kWorkersInText).text(2);
-  if (account.workers.size() > kWorkersInText)
-    text += fmt::format("  and {} more\n", account.workers.size() - kWorkersInText);
+  const auto more = [](size_t count, std::string_view one, std::string_view several) {
+    if (count <= kMostInText) return std::string();
+    const size_t left = count - kMostInText;
+    return fmt::format("  and {} more {}\n", left, left == 1 ? one : several);
+  };
+  for (size_t p = 0; p < std::min(account.processes.size(), kMostInText); ++p)
+    text += process_line(account.processes[p]);
+  text += more(account.processes.size(), "process", "processes");
+  if (!account.workers.empty()) text += "\n" + workers_table(account, kMostInText).text(2);
+  text += more(account.workers.size(), "worker", "workers");
   if (const auto difference = largest_difference(account))
     text += "  " + difference_line(*difference) + "\n";
   return text;
@@ -248,10 +272,9 @@ std::string memory_bars(const MemoryAccount& account) {
   }
   names.clear();
   bars.clear();
-  for (size_t p = 0; p < account.processes.size(); ++p) {
-    names.push_back(
-        fmt::format("process {}, {}", p, format_bytes(account.processes[p].peak_bytes)));
-    bars.push_back(parts_of(account.processes[p]));
+  for (const ProcessAccount& process : account.processes) {
+    names.push_back(fmt::format("{}, {}", process_name(process), format_bytes(process.peak_bytes)));
+    bars.push_back(parts_of(process));
   }
   return text + group_of(names, bars);
 }

@@ -16,7 +16,8 @@
 namespace penstock::report {
 
 struct ProcessAccount {
-  int64_t peak_bytes = 0;  ///< as the system says
+  std::optional<int64_t> rank = {};  ///< none: the run's only process
+  int64_t peak_bytes = 0;            ///< as the system says
   ProcessMemory memory = {};
 
   /// The part of the peak that has a name; 0: nothing was counted.
@@ -29,7 +30,7 @@ struct WorkerAccount {
 };
 
 struct MemoryAccount {
-  std::vector<ProcessAccount> processes = {};  ///< by rank; those that count
+  std::vector<ProcessAccount> processes = {};  ///< those that count
   std::vector<WorkerAccount> workers = {};
 
   bool empty() const { return processes.empty() && workers.empty(); }
@@ -50,7 +51,8 @@ Json memory_json(const MemoryAccount& account);
 /// Throws ParseError for what memory_json() does not write; unknown keys are left out.
 MemoryAccount read_memory(const JsonReader& json);
 
-/// A line per process, a table of at most eight workers, the largest difference; empty for nothing.
+/// A line for each of at most eight processes, a table of at most eight workers, the largest
+/// difference; empty for nothing.
 std::string memory_text(const MemoryAccount& account);
 /// Stacked bars with a legend and a table; empty for nothing.
 std::string memory_bars(const MemoryAccount& account);

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+
 #include "penstock/util/error.h"
 
 namespace penstock::report {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 /// A process of 100 MB with two workers; of the second one twice as many activations are there as
@@ -27,6 +31,15 @@ MemoryAccount two_workers() {
   account.workers = {worker, worker};
   account.workers[1].measured[MemoryKind::Activations] = 4'000'000;
   return account;
+}
+
+/// A process and a worker in which each number is this one.
+Json filled(int64_t number) {
+  MemoryBytes bytes;
+  bytes.of.fill(number);
+  ProcessAccount process{.peak_bytes = number};
+  process.memory = {bytes, number, number, number, number};
+  return memory_json({.processes = {process}, .workers = {{bytes, bytes}}});
 }
 
 }  // namespace
@@ -68,6 +81,68 @@ TEST(MemoryAccount, RefusesOtherTypes) {
   EXPECT_THROW(read({{"processes", 3}}), ParseError);
   EXPECT_THROW(read({{"processes", {{{"peak_bytes", -1}}}}}), ParseError);
   EXPECT_THROW(read({{"workers", {{{"measured", {{"weights", "many"}}}}}}}), ParseError);
+}
+
+TEST(MemoryAccount, AddsTheLargestNumbersUp) {
+  constexpr int64_t kMost = INT64_MAX / 64;
+  const MemoryAccount account = read_memory(JsonReader(filled(kMost), "memory"));
+  EXPECT_EQ(account.processes.front().memory.named(), kMost * (int64_t{kNumMemoryKinds} + 3));
+  EXPECT_DOUBLE_EQ(account.processes.front().named_share(), 14);
+  EXPECT_THAT(memory_text(account), HasSubstr("1400 % of it by kind"));
+  EXPECT_THAT(memory_bars(account), HasSubstr("worker 0, measured"));
+  const auto difference = largest_difference(account);
+  ASSERT_TRUE(difference.has_value());
+  EXPECT_EQ(difference->measured, kMost);
+}
+
+TEST(MemoryAccount, RefusesNumbersThatNoMemoryHas) {
+  const auto refused = [](Json json) {
+    try {
+      read_memory(JsonReader(json, "memory"));
+    } catch (const ParseError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was refused");
+  };
+  for (const int64_t number : {int64_t{-1}, INT64_MIN, INT64_MAX / 64 + 1, INT64_MAX}) {
+    for (const char* key : {"peak_bytes", "libraries", "objects", "slack", "resident"}) {
+      Json json = filled(1);
+      json["processes"][0][key] = number;
+      EXPECT_THAT(refused(json), AllOf(HasSubstr(key), HasSubstr("an integer from 0 to ")))
+          << number;
+    }
+    Json json = filled(1);
+    json["processes"][0]["tensors"]["inputs"] = number;
+    EXPECT_THAT(refused(json), AllOf(HasSubstr("inputs"), HasSubstr("an integer from 0 to ")));
+    json = filled(1);
+    json["workers"][0]["predicted"]["messages"] = number;
+    EXPECT_THAT(refused(json), AllOf(HasSubstr("messages"), HasSubstr("an integer from 0 to ")));
+  }
+  Json json = filled(1);
+  json["processes"][0]["rank"] = -1;
+  EXPECT_THAT(refused(json), HasSubstr("rank"));
+}
+
+TEST(MemoryAccount, WritesWhatItReads) {
+  MemoryAccount account = two_workers();
+  account.workers.front().measured[MemoryKind::Working] = -64;  // another thread was counting
+  EXPECT_EQ(memory_json(account)["workers"][0]["measured"]["working"], 0);
+}
+
+TEST(MemoryAccount, NamesProcessesByTheirRanks) {
+  MemoryAccount account = two_workers();
+  account.processes.assign(10, account.processes.front());
+  // Rank 1 has counted nothing.
+  for (size_t p = 0; p < 10; ++p)
+    account.processes[p].rank = p == 0 ? 0 : static_cast<int64_t>(p) + 1;
+  const MemoryAccount found = read_memory(JsonReader(memory_json(account), "memory"));
+  const std::string text = memory_text(found);
+  EXPECT_THAT(text, AllOf(HasSubstr("  rank 0 "), HasSubstr("  rank 2 "), HasSubstr("  rank 8 ")));
+  EXPECT_EQ(text.find("rank 1 "), std::string::npos);
+  EXPECT_EQ(text.find("rank 9 "), std::string::npos) << "more than eight";
+  EXPECT_THAT(text, HasSubstr("  and 2 more processes\n"));
+  EXPECT_THAT(memory_bars(found), HasSubstr("<span>rank 10, 100 MB</span>"));
+  EXPECT_THAT(memory_bars(two_workers()), HasSubstr("<span>process, 100 MB</span>"));
 }
 
 TEST(MemoryAccount, TextSaysWhatIsWhere) {

@@ -41,6 +41,9 @@ TEST(MemoryKinds, AddUp) {
 }
 
 TEST(HeapState, FollowsWhatIsTakenAndGivenBack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's allocator does not say what it holds";
+#endif
   const HeapState before = heap_state();
   EXPECT_GT(before.resident, before.shared);
   auto memory = written(64 * kMiB);
@@ -52,6 +55,9 @@ TEST(HeapState, FollowsWhatIsTakenAndGivenBack) {
 }
 
 TEST(FreedMemory, GoesBackToTheSystem) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's allocator keeps freed memory";
+#endif
   give_back_freed_memory();
   const HeapState before = heap_state();
   // Smaller than what glibc maps alone, with something above them that stays.
