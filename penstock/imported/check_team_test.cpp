@@ -131,30 +131,18 @@ using Change = std::function<bool(const Piece&, TeamLayer&, Random&)>;
 
 std::map<std::string, Change> changes() {
   std::map<std::string, Change> all;
-  all["a sum left out"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::SumForward);
-  };
-  all["a gradient not summed"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::SumBackward);
-  };
-  all["gradients of copies not summed"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::SumCopies);
-  };
-  all["a copy for the own units"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::OwnUnits);
-  };
-  all["a whole value for a part"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::OwnPart);
-  };
-  all["a part for all places"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::Gather);
-  };
-  all["a part for all places, summed"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::GatherSum);
-  };
-  all["a sum in parts left out"] = [](const Piece&, TeamLayer& made, Random& random) {
-    return leave_out_one(made, random, TeamStep::Kind::SumPart);
-  };
+  for (const auto& [name, kind] : {std::pair{"a sum left out", TeamStep::Kind::SumForward},
+                                   {"a gradient not summed", TeamStep::Kind::SumBackward},
+                                   {"gradients of copies not summed", TeamStep::Kind::SumCopies},
+                                   {"a copy for the own units", TeamStep::Kind::OwnUnits},
+                                   {"a whole value for a part", TeamStep::Kind::OwnPart},
+                                   {"a part for all places", TeamStep::Kind::Gather},
+                                   {"a part for all places, summed", TeamStep::Kind::GatherSum},
+                                   {"a sum in parts left out", TeamStep::Kind::SumPart}}) {
+    all[name] = [kind = kind](const Piece&, TeamLayer& made, Random& random) {
+      return leave_out_one(made, random, kind);
+    };
+  }
   all["places gathered, their gradient not summed"] = [](const Piece&, TeamLayer& made,
                                                          Random& random) {
     return other_kind(made, random, TeamStep::Kind::GatherSum, TeamStep::Kind::Gather,

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/files/json.h"
+#include "penstock/util/process/processor_name.h"
 
 namespace penstock::job {
 namespace {
@@ -50,21 +50,13 @@ std::string file_with(const void* function) {
   return fmt::format("{} {} {}", file.string(), size, changed);
 }
 
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("model name")) return line;
-  }
-  return "processor unknown";
-}
-
 /// Empty: the program cannot be told from another one.
 std::string machine_text() {
   // Functions of this program and of libtorch.
   const std::string own = file_with(reinterpret_cast<const void*>(&profile_key));
   const std::string torch = file_with(reinterpret_cast<const void*>(&at::show_config));
   if (own.empty() || torch.empty()) return {};
-  std::string text = fmt::format("{}, {} cores\nlibtorch {} in {}\nprogram {}\n", processor(),
+  std::string text = fmt::format("{}, {} cores\nlibtorch {} in {}\nprogram {}\n", processor_name(),
                                  std::thread::hardware_concurrency(), TORCH_VERSION, torch, own);
   for (const char* name : {"ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA",
                            "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_ENABLE_INSTRUCTIONS",

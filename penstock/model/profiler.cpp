@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/process/processor_name.h"
 #include "penstock/util/text/units.h"
 
 namespace penstock::model {
@@ -93,15 +93,7 @@ void check_memory(const Model& model, const ProfilerOptions& options) {
 std::string device_name(const ProfilerOptions& options) {
   if (!options.device.empty()) return installed_devices().name(at::Device(options.device));
   const int threads = options.threads;
-  std::string name = "CPU";
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const size_t colon = line.find(": ");
-    if (!line.starts_with("model name") || colon == std::string::npos) continue;
-    name = line.substr(colon + 2);
-    break;
-  }
-  return fmt::format("{}, {} thread{}", name, threads, threads == 1 ? "" : "s");
+  return fmt::format("{}, {} thread{}", processor_name(), threads, threads == 1 ? "" : "s");
 }
 
 /// The summary of one time of one layer over all samples.

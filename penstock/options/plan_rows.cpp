@@ -94,8 +94,8 @@ Row sequence_row() {
           .slot = at<&R::plan, &PlanSection::sequence>,
           .help =
               "With --tensor: between the layers whose weights a team shares out, its members have "
-              "a part of the places of sequences each, whose number its size must divide in models "
-              "of the zoo. Less memory; results differ by rounding (default: the plan's)"};
+              "a part of the places of sequences each. In models of the zoo the team's size must "
+              "divide their number. Less memory; results differ by rounding (default: the plan's)"};
   one.idle = [](const RunFacts& facts) -> std::string {
     return facts.plan.teams().empty() ? "the plan's stages have no teams (--tensor)" : "";
   };
@@ -106,8 +106,8 @@ Row profile_cache_row() {
   Row one = row<&R::plan, &PlanSection::profile_cache>(
       "--profile-cache",
       "Folder in which measured profiles are kept, for later runs of the same model, batch size "
-      "and machine; off: none; new: measure again (default: $PENSTOCK_PROFILE_CACHE, or "
-      "penstock/profiles in the user's folder of caches)");
+      "and machine. off: none; new: measure again. Default: $PENSTOCK_PROFILE_CACHE, or "
+      "penstock/profiles in the user's folder of caches");
   one.keyword = "profile_cache";
   one.changes = Changes::Run;
   one.idle = [](const RunFacts& facts) -> std::string {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/process/processor_name.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::probe {
@@ -18,16 +19,6 @@ std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
   return text.substr(0, 100);
-}
-
-std::string processor_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos)
-      return printable(line.substr(colon + 2));
-  }
-  return "CPU";
 }
 
 /// Of a container: the root of its own cgroup hierarchy, version 2 or 1.
@@ -54,7 +45,7 @@ int64_t parse_memory_limit(std::string_view text) {
 
 Machine this_machine() {
   Machine machine;
-  machine.processor = processor_name();
+  machine.processor = printable(processor_name());
   machine.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   machine.memory_bytes =
       std::max<int64_t>(0, saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE)));
