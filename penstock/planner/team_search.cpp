@@ -328,7 +328,11 @@ std::string shared_note(const profile::Profile& profile) {
 std::optional<std::string> places_note(const profile::Profile& profile,
                                        const cluster::Cluster& cluster, const PlanOptions& options,
                                        const Plan& plan) {
-  if (!has_places(profile)) return std::nullopt;
+  if (!has_places(profile)) {
+    if (options.sequence != Choice::Always) return std::nullopt;
+    return "By the profile no layer has places of sequences that members could share out, so "
+           "--sequence-parallel always saves nothing here.";
+  }
   const auto most_bytes = [&](bool sequence) {
     TeamSplit split = split_of(plan);
     for (Stage& stage : split.stages) stage.sequence = sequence && stage.tensor > 1;

@@ -259,6 +259,22 @@ TEST(TeamPlan, MembersThatShareOutPlacesNeedLessMemory) {
   EXPECT_EQ(plan::parse_plan(plan::to_json(with), "p.json"), with);
 }
 
+TEST(TeamPlan, SaysWhereThereAreNoPlacesToShareOut) {
+  const profile::Profile profile = testing_llama::decoder_profile({.blocks = 2});
+  PlanOptions options = flushed();
+  options.tensor = 2;
+  const auto says_so = [&] {
+    const PlanResult result = make_plan(profile, testing_llama::v100_servers(1), options);
+    const std::vector<std::string>& notes = result.plan.value().explanation.notes;
+    return std::ranges::any_of(notes, [](const std::string& note) {
+      return note.find("--sequence-parallel always saves nothing") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(says_so());
+  options.sequence = Choice::Always;
+  EXPECT_TRUE(says_so());
+}
+
 TEST(TeamPlan, PlacesAreSharedOutWhereMemoryAsksForIt) {
   const profile::Profile profile = with_places(testing_llama::decoder_profile({.blocks = 4}));
   const cluster::Cluster cluster = testing_llama::v100_servers(1);
