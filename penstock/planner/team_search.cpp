@@ -330,8 +330,8 @@ std::optional<std::string> places_note(const profile::Profile& profile,
                                        const Plan& plan) {
   if (!has_places(profile)) {
     if (options.sequence != Choice::Always) return std::nullopt;
-    return "By the profile no layer has places of sequences that members could share out, so "
-           "--sequence-parallel always saves nothing here.";
+    return "By the profile no layer has places of sequences that members could share out: sequence "
+           "parallelism saves nothing here.";
   }
   const auto most_bytes = [&](bool sequence) {
     TeamSplit split = split_of(plan);
