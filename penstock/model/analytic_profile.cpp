@@ -166,12 +166,15 @@ class Estimate {
                                       saved_bytes_[id.index()]));
   }
 
-  /// The gradients of outputs, of inputs that need them, and of weights.
+  /// The gradients of outputs, of inputs that need them, and of weights. That of the logits is what
+  /// the loss keeps.
   int64_t working_bytes(LayerId id, const LayerCost& cost) const {
     if (!flow_.runs_backward(id)) return 0;
     int64_t bytes = cost.weight_bytes;
     if (works_[id.index()].is_view) return bytes;
-    for (const int64_t output : cost.output_bytes) bytes = saturating_add(bytes, output);
+    for (const int64_t output : cost.output_bytes) {
+      if (loss_bytes(id) == 0) bytes = saturating_add(bytes, output);
+    }
     if (!flow_.inputs_need(id)) return bytes;
     for (const graph::ValueRef& value : model_.graph().layer(id).inputs) {
       if (!value.is_model_input()) bytes = saturating_add(bytes, bytes_of(value));
@@ -187,10 +190,10 @@ class Estimate {
     return shape.size() == 1 ? detail::batch_numbers({shape}, batch_) : 0;
   }
 
-  /// What the loss keeps: its logarithms, and itself before and after it is scaled.
+  /// What the loss keeps: the gradient of the logits, and itself.
   int64_t loss_bytes(LayerId id) const {
     const int64_t numbers = model_.graph().outputs().size() == 1 ? logits(id) : 0;
-    return numbers > 0 ? detail::tensor_bytes(saturating_add(numbers, 2)) : 0;
+    return numbers > 0 ? detail::tensor_bytes(saturating_add(numbers, 1)) : 0;
   }
 
   /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm,

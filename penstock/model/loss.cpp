@@ -3,7 +3,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/nll_loss2d.h>
@@ -15,13 +14,13 @@
 #include <cmath>
 #include <utility>
 
+#include "penstock/model/row_losses.h"
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model {
 namespace {
 
-constexpr int kReductionNone = 0;
 constexpr int kReductionSum = 2;
 
 std::string sizes_text(const at::Tensor& tensor) {
@@ -229,11 +228,11 @@ LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
   const bool is_flat = logits.dim() == 2;
   const at::Tensor rows = is_flat ? logits : logits.movedim(dimension, -1).reshape({-1, classes});
   const at::Tensor flat_targets = beside(logits, is_flat ? targets : targets.reshape({-1}));
-  const at::Tensor losses = at::cross_entropy_loss(
-      rows, flat_targets, /*weight=*/{}, kReductionNone, spec.ignore_index, spec.label_smoothing);
+  const RowLosses made = row_losses(rows, flat_targets, spec.ignore_index, spec.label_smoothing,
+                                    mini_batch.output_is_free);
   LossResult result;
   result.targets = counts.targets;
-  set_cross_entropy(result, losses, mini_batch, rows.detach().argmax(1).eq(flat_targets).sum());
+  set_cross_entropy(result, made.losses, mini_batch, made.best.eq(flat_targets).sum());
   return result;
 }
 
@@ -245,10 +244,11 @@ LossResult auxiliary_cross_entropy(const at::Tensor& logits, const at::Tensor& t
         fmt::format("cross-entropy: expected logits of shape [batch, 1 to {}, classes], found {}",
                     most, sizes_text(logits)));
   }
-  LossResult result = cross_entropy(logits.select(1, 0), targets, mini_batch, spec);
+  const MiniBatchSize size{.samples = mini_batch.samples, .targets = mini_batch.targets};
+  LossResult result = cross_entropy(logits.select(1, 0), targets, size, spec);
   for (int64_t i = 1; i < logits.size(1); ++i) {
     const double weight = spec.auxiliary_weights[static_cast<size_t>(i - 1)];
-    const LossResult other = cross_entropy(logits.select(1, i), targets, mini_batch, spec);
+    const LossResult other = cross_entropy(logits.select(1, i), targets, size, spec);
     result.scaled_loss = result.scaled_loss + other.scaled_loss * weight;
     result.loss_sum += weight * other.loss_sum;
     if (result.unread.defined()) result.unread[0].add_(other.unread[0], weight);

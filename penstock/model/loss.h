@@ -18,6 +18,8 @@ struct MiniBatchSize {
   /// That count: labels, tokens, pixels, without those that are ignored. 0: those of this
   /// micro-batch, which is the whole mini-batch.
   int64_t targets = 0;
+  /// Nobody reads the output after the loss, which may overwrite it.
+  bool output_is_free = false;
 };
 
 struct LossResult {
@@ -34,7 +36,8 @@ struct LossResult {
 };
 
 /// What makes a loss of the model's output: one of the below, or the user's own. Targets are in the
-/// host's memory wherever the output is.
+/// host's memory wherever the output is. One that keeps the output, and calls one of these, says
+/// that it is not free.
 using Loss = std::function<LossResult(const at::Tensor& output, const at::Tensor& targets,
                                       const MiniBatchSize& mini_batch)>;
 

@@ -1,6 +1,7 @@
 #include "penstock/model/loss.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -8,6 +9,8 @@
 #include <cmath>
 
 #include "penstock/model/builder.h"
+#include "penstock/model/profiling/memory_meter.h"
+#include "penstock/model/row_losses.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model {
@@ -44,6 +47,68 @@ TEST(CrossEntropy, UnequalMicroBatchesSumToTheGradientOfTheMiniBatch) {
       cross_entropy(logits.slice(0, 1, 4), targets.slice(0, 1, 4), {4, 4}).scaled_loss;
   const at::Tensor parts = torch::autograd::grad({first + rest}, {logits})[0];
   EXPECT_TRUE(at::allclose(whole, parts, 1e-6, 1e-7));
+}
+
+/// In blocks of rows, too: 700 rows of 1 MiB and more.
+TEST(RowLosses, AreThoseOfTheOperatorWithItsGradients) {
+  for (const int64_t classes : {int64_t{11}, int64_t{3'001}}) {
+    const at::Tensor logits = at::randn({700, classes}, at::kDouble).mul_(20).requires_grad_();
+    const at::Tensor targets = at::randint(classes, {700}, at::kLong);
+    targets.slice(0, 1, 700, 5).fill_(-100);
+    const at::Tensor weights = at::rand({700}, at::kDouble);
+    const auto gradient = [&](const at::Tensor& of) {
+      return torch::autograd::grad({of.dot(weights)}, {logits})[0];
+    };
+    for (const double smoothing : {0.0, 0.1}) {
+      const RowLosses made = row_losses(logits, targets, -100, smoothing, false);
+      const at::Tensor expected =
+          at::cross_entropy_loss(logits, targets, /*weight=*/{}, /*reduction=*/0, -100, smoothing);
+      EXPECT_TRUE(at::allclose(made.losses, expected, 1e-12, 1e-12)) << smoothing;
+      EXPECT_TRUE(at::equal(made.best, logits.argmax(1)));
+      const at::Tensor wanted = gradient(expected);
+      EXPECT_TRUE(at::allclose(gradient(made.losses), wanted, 1e-12, 1e-15)) << smoothing;
+      const at::Tensor copy = logits.detach().clone();
+      const at::Tensor entered = copy.variable_data().requires_grad_();
+      const at::Tensor sum =
+          row_losses(entered, targets, -100, smoothing, true).losses.dot(weights);
+      const at::Tensor found = torch::autograd::grad({sum}, {entered})[0];
+      EXPECT_TRUE(found.is_alias_of(copy));
+      EXPECT_TRUE(at::allclose(found, wanted, 1e-12, 1e-15)) << smoothing;
+    }
+    const at::Tensor without = row_losses(logits.detach(), targets, -100, 0, true).losses;
+    EXPECT_TRUE(at::equal(without, row_losses(logits, targets, -100, 0, false).losses.detach()))
+        << "nothing to overwrite where no gradient is wanted";
+  }
+}
+
+TEST(RowLosses, ScaleTheirGradientOnceWhereItOverwrites) {
+  const at::Tensor targets = at::tensor(std::vector<int64_t>{0, 1, 2, 2});
+  for (const bool overwrites : {false, true}) {
+    const at::Tensor logits = example_logits();
+    const at::Tensor sum = row_losses(logits, targets, -100, 0, overwrites).losses.sum() * 2;
+    const auto backward = [&] {
+      return torch::autograd::grad({sum}, {logits}, {}, /*retain_graph=*/true)[0];
+    };
+    const at::Tensor first = backward();
+    if (overwrites)
+      EXPECT_THROW(backward(), c10::Error);
+    else
+      EXPECT_TRUE(at::equal(backward(), first));
+  }
+}
+
+TEST(RowLosses, NeedNoMemoryBesideTheGradient) {
+  const at::Tensor targets = at::zeros({1024}, at::kLong);
+  for (const bool is_free : {false, true}) {
+    const at::Tensor logits = at::randn({1024, 4096}).requires_grad_();
+    const auto bytes = static_cast<double>(logits.nbytes());
+    const detail::MemoryMeter meter;
+    const MiniBatchSize size{.samples = 1024, .targets = 1024, .output_is_free = is_free};
+    const at::Tensor loss =
+        cross_entropy(logits.view({32, 32, 4096}), targets.view({32, 32}), size).scaled_loss;
+    const at::Tensor gradient = torch::autograd::grad({loss}, {logits})[0];
+    EXPECT_LT(static_cast<double>(meter.peak_bytes()), (is_free ? 0.2 : 2.2) * bytes);
+  }
 }
 
 TEST(CrossEntropy, RefusesWhatDoesNotFit) {

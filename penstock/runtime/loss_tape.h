@@ -9,8 +9,9 @@ namespace penstock::runtime {
 /// Not thread-safe.
 class LossTape {
  public:
-  /// The loss of an output, without its graph. backward() is that of the loss times `scale`.
-  model::LossResult forward(const model::Loss& loss, const at::Tensor& output, bool needs_gradient,
+  /// The loss of an output, without its graph. backward() is that of the loss times `scale`. Of an
+  /// output that nobody else has, the loss takes the memory.
+  model::LossResult forward(const model::Loss& loss, at::Tensor output, bool needs_gradient,
                             const at::Tensor& targets, const model::MiniBatchSize& mini_batch,
                             double scale = 1);
   /// Whether there is a loss, whose gradient was not taken yet.

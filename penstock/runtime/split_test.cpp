@@ -83,7 +83,8 @@ struct Bench {
     const model::Tensors outputs =
         tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
     if (!module->model_outputs().empty())
-      tape.loss(model::make_loss({}), outputs, at::arange(4, at::kLong) % 3, {8, 8});
+      tape.loss(model::make_loss({}), outputs[module->model_outputs().front()],
+                at::arange(4, at::kLong) % 3, {8, 8});
     ValueGradients values(*module);
     for (const StageId target : module->target_stages()) {
       model::Tensors parts;
@@ -289,7 +290,8 @@ TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
   StageTape tape(*bench.module, ends);
   const model::Tensors outputs = tape.forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
-  tape.loss(model::make_loss({}), outputs, at::arange(4, at::kLong) % 3, {8, 8});
+  tape.loss(model::make_loss({}), outputs[bench.module->model_outputs().front()],
+            at::arange(4, at::kLong) % 3, {8, 8});
   EXPECT_TRUE(layer->holds_product());
   ValueGradients values(*bench.module);
   tape.backward_inputs(values);
@@ -392,7 +394,8 @@ TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {
   StageTape tape(*bench.module, ends);
   const model::Tensors outputs = tape.forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
-  tape.loss(model::make_loss({}), outputs, at::arange(4, at::kLong) % 3, {8, 8});
+  tape.loss(model::make_loss({}), outputs[bench.module->model_outputs().front()],
+            at::arange(4, at::kLong) % 3, {8, 8});
   ValueGradients values(*bench.module);
   std::vector<std::vector<size_t>> made;
   const model::Tensors gradients = tape.backward(

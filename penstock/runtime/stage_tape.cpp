@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/accumulate.h>
 
+#include <utility>
+
 #include "penstock/model/device/layout.h"
 #include "penstock/model/precision.h"
 #include "penstock/util/check.h"
@@ -112,11 +114,11 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
   return module_->outputs_of(values);
 }
 
-model::LossResult StageTape::loss(const model::Loss& loss, TensorSpan outputs,
+model::LossResult StageTape::loss(const model::Loss& loss, at::Tensor output,
                                   const at::Tensor& targets, const model::MiniBatchSize& mini_batch,
                                   double scale) {
-  return loss_tape_.forward(loss, outputs[module_->model_outputs().front()], output_needs_gradient_,
-                            targets, mini_batch, scale);
+  return loss_tape_.forward(loss, std::move(output), output_needs_gradient_, targets, mini_batch,
+                            scale);
 }
 
 template <class Run>

@@ -37,10 +37,9 @@ class StageTape {
   /// The stage's outputs as plain tensors without a graph.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
                   const model::ForwardContext& context, const BeforeLayer& before_layer = {});
-  /// On the stage that makes the model's output: the loss of these outputs; its gradient is part of
-  /// the backward pass.
-  /// The backward pass computes the gradients times `scale`.
-  model::LossResult loss(const model::Loss& loss, TensorSpan outputs, const at::Tensor& targets,
+  /// On the stage that makes the model's output: the loss of it; its gradient is part of the
+  /// backward pass, which computes all gradients times `scale`. As LossTape::forward().
+  model::LossResult loss(const model::Loss& loss, at::Tensor output, const at::Tensor& targets,
                          const model::MiniBatchSize& mini_batch, double scale = 1);
   /// After the forward pass, on the stage that makes the model's output: whether the loss needs a
   /// gradient of it.

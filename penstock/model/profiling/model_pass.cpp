@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "penstock/model/profiling/saves_meter.h"
 #include "penstock/model/profiling/values.h"
 #include "penstock/model/random_input.h"
+#include "penstock/model/row_losses.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
 
@@ -300,18 +302,28 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
     }
     LayerTimes& layer_times = times[ref.layer.index()];
     as_layer(model_, ref.layer, "the loss", [&] {
+      // As in a stage, which gives its output away.
+      const bool is_free = is_alone(value(ref));
       const at::Tensor logits = value(ref).detach().requires_grad_();
       std::optional<MemoryMeter> meter;
       if (passes_ == 0) meter.emplace();
       const Laps::Start forward = laps_.start();
-      const LossResult result =
-          loss_->loss(as_float32(logits), loss_->targets, {.samples = batch_size_});
+      const LossResult result = loss_->loss(as_float32(logits), loss_->targets,
+                                            {.samples = batch_size_, .output_is_free = is_free});
       laps_.add(forward, {&layer_times.loss_ns, &layer_times.forward_ns});
-      if (meter) bytes_[ref.layer.index()].stash += meter->bytes();
+      const int64_t saved = meter ? meter->bytes() : 0;
+      bytes_[ref.layer.index()].stash += saved;
       const Laps::Start backward = laps_.start();
       gradients.push_back(torch::autograd::grad({result.scaled_loss}, {logits}).front());
       laps_.add(backward,
                 {&layer_times.backward_input_ns, &layer_times.backward_ns, &layer_times.loss_ns});
+      if (!meter) return;
+      const auto logits_bytes = static_cast<int64_t>(logits.nbytes());
+      const bool is_overwritten = gradients.back().is_alias_of(logits);
+      if (is_overwritten) bytes_[ref.layer.index()].stash += logits_bytes;
+      layers_[ref.layer.index()].loss = {
+          .working = meter->peak_bytes() - saved + (is_free && !is_overwritten ? logits_bytes : 0),
+          .left = meter->bytes() - saved - static_cast<int64_t>(gradients.back().nbytes())};
     });
   }
 }
@@ -383,7 +395,10 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
     if (gradients[k].defined()) gradients[k] = in_order(as_float32(gradients[k]));
   }
   if (!outputs.empty() && !wanted.empty()) layer_laps_->add(start, {&times.backward_ns});
-  if (meter) bytes_[id.index()].working = arrived + meter->peak_bytes();
+  if (meter) {
+    bytes_[id.index()].working =
+        std::max(state.loss.working, arrived + state.loss.left + meter->peak_bytes());
+  }
 
   size_t next = 0;
   const std::vector<graph::ValueRef>& refs = model_.graph().layer(id).inputs;

@@ -52,6 +52,14 @@ struct LayerBytes {
   profile::LayerSaves saves;
 };
 
+/// Memory of the loss after a layer, beside what its forward pass saves.
+struct LossBytes {
+  int64_t working = 0;  ///< at its most
+  /// What its backward pass leaves, less the gradient that it hands over: that may lie in memory
+  /// that was saved.
+  int64_t left = 0;
+};
+
 class ModelPass {
  public:
   /// Passes that are made before graphs are recorded, as the runtime makes them.
@@ -97,6 +105,7 @@ class ModelPass {
     std::vector<Tensors> output_gradients;  ///< per output, one from every use
     Tensors weight_gradients;
     Tensors gradient_sums;  ///< of all split passes; nothing reads them
+    LossBytes loss;
   };
 
   struct Graphs;

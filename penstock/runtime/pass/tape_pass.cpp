@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <utility>
+
 #include "penstock/model/device/copies.h"
 #include "penstock/runtime/sums/stage_sums.h"
 #include "penstock/util/check.h"
@@ -39,7 +41,10 @@ model::LossResult TapePass::record_tape(const Action& action, InFlight& record,
   record.inputs.clear();
   if (!context_.makes_output() || !with_loss) return {};
   const Run& run = context_.run;
-  return tape.loss(context_.loss(), record.outputs, context_.targets(action.micro_batch),
+  at::Tensor& kept = record.outputs[context_.module().model_outputs().front()];
+  const bool is_read = !context_.module().target_stages().empty();
+  at::Tensor output = is_read ? kept : std::exchange(kept, {});
+  return tape.loss(context_.loss(), std::move(output), context_.targets(action.micro_batch),
                    run.source().size_of(action.mini_batch),
                    context_.loss_scale_of(action.micro_batch));
 }
