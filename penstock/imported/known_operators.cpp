@@ -109,6 +109,15 @@ bool is_dropout(std::string_view target) {
   return is(target, "dropout") || is(target, "feature_dropout");
 }
 
+bool is_product(std::string_view target) {
+  static constexpr std::array kNames = {
+      "linear",           "matmul",          "mm",     "bmm",    "addmm",       "addbmm",
+      "baddbmm",          "conv1d",          "conv2d", "conv3d", "convolution", "conv_transpose1d",
+      "conv_transpose2d", "conv_transpose3d"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&](std::string_view name) { return is(target, name); });
+}
+
 bool may_hand_through(std::string_view target) {
   static constexpr std::array kNames = {
       "atleast_1d", "atleast_2d", "atleast_3d",  "broadcast_tensors", "cartesian_prod", "einsum",

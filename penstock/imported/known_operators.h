@@ -45,6 +45,8 @@ bool keeps_numbers(std::string_view target);
 bool draws_uniform(std::string_view target);
 bool draws_normal(std::string_view target);
 bool is_dropout(std::string_view target);
+/// Products and convolutions: torch.autocast computes them in 16 bits.
+bool is_product(std::string_view target);
 /// Outputs may be an input itself or a view of it, though the schema does not say so.
 bool may_hand_through(std::string_view target);
 /// Whether the operator averages statistics of its input into its arguments 3 and 4, though the

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "penstock/imported/known_operators.h"
 #include "penstock/imported/step_code.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/check.h"
@@ -45,6 +46,14 @@ at::ScalarType output_type(const std::string& output, const FlatProgram& program
   }
 }
 
+/// Parameters have their slots behind the inputs.
+bool reads_parameters(const OperatorCall& call, const LayerParts& parts) {
+  const std::vector<size_t> slots = call.touched();
+  return std::any_of(slots.begin(), slots.end(), [&](size_t slot) {
+    return slot >= parts.inputs.size() && slot < parts.inputs.size() + parts.parameters.size();
+  });
+}
+
 std::vector<std::string> names_of(const LayerParts& parts) {
   std::vector<std::string> names;
   for (const auto* some :
@@ -77,6 +86,8 @@ ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
     calls_.emplace_back(step, program, slot_of, calls_.size());
     places_.push_back(place_of(step.node));
     if (calls_.back().normalises_batch()) note_normalised(step.node, program);
+    if (!is_product(step.node.target) && reads_parameters(calls_.back(), parts_))
+      has_products_alone_ = false;
     code_ += code_of(step, program, slot_of);
   }
   for (const std::string& name : parts_.outputs) outputs_.push_back(slot_of(name));

@@ -85,6 +85,7 @@ class ProgramLayer final : public model::Layer,
   std::string why_not(int64_t samples, const std::vector<model::Shape>& outputs) const override;
   bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
   bool is_random() const override { return parts_.is_random; }
+  bool has_products_alone() const override { return has_products_alone_; }
   model::TargetCount target_count() const override { return parts_.target_count; }
   const std::string& note() const { return parts_.note; }
   std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override;
@@ -124,7 +125,8 @@ class ProgramLayer final : public model::Layer,
   DeviceCopies constants_;
   std::vector<OperatorCall> calls_;
   std::vector<std::string> places_;  ///< of the calls, for errors
-  size_t num_values_ = 0;            ///< inputs, parameters, buffers, constants, then the rest
+  bool has_products_alone_ = true;
+  size_t num_values_ = 0;  ///< inputs, parameters, buffers, constants, then the rest
   std::vector<size_t> outputs_;
   std::string code_;
   std::vector<at::ScalarType> output_types_;

@@ -116,6 +116,7 @@ class Preparation {
     warn(mean_warning(run_->train, run_->model), will_train());
     require_memory_for_threads(own_threads());
     warn(offload_warning(run_->train.plan, options_.devices), will_train());
+    warn(precision_warning(run_->train.plan, options_.devices), will_train());
     return std::move(*run_);
   }
 

@@ -20,7 +20,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/files/json.h"
-#include "penstock/util/process/processor_name.h"
+#include "penstock/util/process/processor.h"
 
 namespace penstock::job {
 namespace {

@@ -13,6 +13,7 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/process/processor.h"
 #include "penstock/util/text/plural.h"
 
 namespace penstock::job {
@@ -125,6 +126,17 @@ std::string offload_warning(const plan::Plan& plan,
   if (!moves || !on_host) return {};
   return "warning: the plan moves activations to the memory of the host, where this run computes: "
          "nothing moves\n";
+}
+
+std::string precision_warning(const plan::Plan& plan,
+                              const std::vector<cluster::DeviceName>& devices) {
+  const bool on_host = std::all_of(devices.begin(), devices.end(),
+                                   [](const auto& device) { return device.is_cpu(); });
+  if (!on_host || multiplies(float_type(plan.precision))) return {};
+  return fmt::format(
+      "warning: this processor has no instructions that multiply {}: that saves memory here, not "
+      "time\n",
+      to_string(plan.precision));
 }
 
 std::string plan_advice(const plan::Plan& plan, int threads_per_worker) {

@@ -37,6 +37,10 @@ std::string mean_warning(const train::TrainOptions& train, const model::Model& m
 std::string offload_warning(const plan::Plan& plan,
                             const std::vector<cluster::DeviceName>& devices);
 
+/// That numbers of 16 bits save memory alone, as these processors compute with them.
+std::string precision_warning(const plan::Plan& plan,
+                              const std::vector<cluster::DeviceName>& devices);
+
 /// Of weights that gradients do not belong to, and of threads that share cores.
 std::string plan_advice(const plan::Plan& plan, int threads_per_worker);
 

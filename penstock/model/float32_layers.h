@@ -12,8 +12,13 @@ class KeepsFloat32 {
   ~KeepsFloat32() = default;
 };
 
-/// Computes in float32 altogether: only inputs and outputs have 16 bits.
+/// Computes in float32 altogether, with 16 bits for inputs and outputs alone; or each operation in
+/// the type that torch.autocast gives it, where the device has products of 16 bits.
 class ComputesInFloat32 {
+ public:
+  /// Whether nothing but products, to which autocast gives 16 bits, reads its weights.
+  virtual bool has_products_alone() const { return false; }
+
  protected:
   ~ComputesInFloat32() = default;
 };

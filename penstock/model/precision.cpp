@@ -10,15 +10,20 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "penstock/model/float32_layers.h"
+#include "penstock/model/known_code.h"
 #include "penstock/model/lone_team.h"
 #include "penstock/model/shapes.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/process/processor.h"
 
 namespace penstock::model {
 
@@ -27,18 +32,39 @@ namespace {
 constexpr int64_t kTriedSamples = 2;
 constexpr uint64_t kTriedSeed = 1;
 
+/// Whether the processor multiplies numbers of this type by instructions of its own. libtorch has
+/// other ways, which take longer than float32.
+bool has_products_of(at::ScalarType type) {
+  return multiplies(type == at::kHalf ? FloatType::Float16 : FloatType::BFloat16);
+}
+
+/// The layers that share a weight with another one.
+std::set<LayerId> tied_layers(const Model& model) {
+  std::set<LayerId> tied;
+  for (const graph::TieGroup& group : graph::tie_groups(model.graph())) {
+    for (const graph::ParameterRef& parameter : group) tied.insert(parameter.layer);
+  }
+  return tied;
+}
+
 bool keeps_float32_weights(const Layer& layer) {
   return dynamic_cast<const KeepsFloat32*>(&layer) != nullptr;
 }
 
-/// Layers of which one is tried for all.
-using Family = std::tuple<std::string, size_t, bool, int>;
+/// Layers of which one is tried for all: the last is the code of those that autocast may compute.
+using Family = std::tuple<std::string, size_t, bool, std::string>;
 
-Family family_of(const Model& model, LayerId id) {
+Family family_of(const Model& model, LayerId id, bool is_tied) {
   const Layer& layer = model.layer(id);
   // Those out of a program may hold other operations besides the one that they are named after.
+  std::string operations;
+  if (insists_on_float32(layer)) {
+    const auto* const known = dynamic_cast<const KnownCode*>(&layer);
+    operations = known != nullptr ? known->code() : model.graph().layer(id).name;
+    if (is_tied) operations += "tied";
+  }
   return {layer.kind(), model.graph().layer(id).inputs.size(), keeps_float32_weights(layer),
-          insists_on_float32(layer) ? id.value : -1};
+          std::move(operations)};
 }
 
 InputSpec spec_of(const Model& model, const graph::ValueRef& value) {
@@ -115,10 +141,14 @@ bool runs(const Model& model, LayerId id, const LayerPrecision& precision, at::D
   }
 }
 
-LayerPrecision tried(const Model& model, LayerId id, at::ScalarType type, at::Device device) {
-  if (insists_on_float32(model.layer(id))) {
-    const LayerPrecision casts{.activations = type, .weights = at::kFloat, .autocasts = true};
-    if (device.is_cuda() && runs(model, id, casts, device)) return casts;
+LayerPrecision tried(const Model& model, LayerId id, bool is_tied, at::ScalarType type,
+                     at::Device device) {
+  if (const auto* const layer = dynamic_cast<const ComputesInFloat32*>(&model.layer(id))) {
+    LayerPrecision casts{.activations = type, .weights = at::kFloat, .autocasts = true};
+    // Both ends of a tie have one weight.
+    if (layer->has_products_alone() && !is_tied) casts.weights = type;
+    const bool pays = device.is_cuda() || has_products_of(type);
+    if (pays && runs(model, id, casts, device)) return casts;
     return {.activations = type, .weights = at::kFloat, .computes_in_float32 = true};
   }
   LayerPrecision precision{.activations = type,
@@ -154,17 +184,21 @@ std::vector<LayerPrecision> layer_precisions(const Model& model, Precision preci
   const auto layers = static_cast<size_t>(model.graph().num_layers());
   std::vector<LayerPrecision> result(layers);
   if (!is_short(precision)) return result;
-  std::map<Family, LayerId> smallest;
+  const std::set<LayerId> tied = tied_layers(model);
+  std::map<Family, std::vector<LayerId>> families;
   for (size_t l = 0; l < layers; ++l) {
     const LayerId id{static_cast<int32_t>(l)};
-    const auto [entry, is_new] = smallest.try_emplace(family_of(model, id), id);
-    if (!is_new && numbers_of(model, id) < numbers_of(model, entry->second)) entry->second = id;
+    families[family_of(model, id, tied.contains(id))].push_back(id);
   }
-  std::map<Family, LayerPrecision> found;
-  for (const auto& [family, id] : smallest)
-    found[family] = tried(model, id, scalar_type(float_type(precision)), device);
-  for (size_t l = 0; l < layers; ++l)
-    result[l] = found.at(family_of(model, LayerId{static_cast<int32_t>(l)}));
+  const auto is_smaller = [&](LayerId a, LayerId b) {
+    return numbers_of(model, a) < numbers_of(model, b);
+  };
+  for (const auto& [family, ids] : families) {
+    const LayerId smallest = *std::min_element(ids.begin(), ids.end(), is_smaller);
+    const LayerPrecision found =
+        tried(model, smallest, tied.contains(smallest), scalar_type(float_type(precision)), device);
+    for (const LayerId id : ids) result[id.index()] = found;
+  }
   return result;
 }
 
@@ -179,7 +213,7 @@ Tensors forward_in(const LayerPrecision& precision, const Layer& layer, TensorSp
       converted.push_back(input.is_floating_point() ? as_float32(input) : input);
     outputs = layer.forward(weights, buffers, converted, context);
   } else if (precision.autocasts) {
-    const GpuAutocast autocast(precision.activations);
+    const Autocast autocast(context.device.is_cuda(), precision.activations);
     outputs = layer.forward(weights, buffers, inputs, context);
   } else {
     outputs = layer.forward(weights, buffers, inputs, context);

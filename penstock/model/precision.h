@@ -25,7 +25,8 @@ struct LayerPrecision {
   at::ScalarType weights = at::kFloat;
   bool computes_in_float32 = false;  ///< inputs are converted before, outputs behind
   /// Each of its operations has the type that torch.autocast gives it: products 16 bits, norms and
-  /// the like float32. Layers on GPUs that would compute in float32 otherwise.
+  /// the like float32. Layers that would compute in float32 otherwise, on GPUs and on processors
+  /// that multiply in 16 bits.
   bool autocasts = false;
 
   bool operator==(const LayerPrecision&) const = default;

@@ -20,7 +20,7 @@
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
-#include "penstock/util/process/processor_name.h"
+#include "penstock/util/process/processor.h"
 #include "penstock/util/text/units.h"
 
 namespace penstock::model {

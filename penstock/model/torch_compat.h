@@ -103,42 +103,53 @@ at::Tensor fused_causal_attention(const Arguments&...) {
 }
 #endif
 
-/// While it lives, this thread's operations on GPUs have the types that torch.autocast gives them:
-/// products in `type`, norms and the like in float32. Casts are not kept between operations, as
-/// weights change in between.
-class GpuAutocast {
+/// While it lives, this thread's operations on CPUs, or on GPUs, have the types that torch.autocast
+/// gives them there: products in `type`, norms and the like in float32. Casts are not kept between
+/// operations, as weights change in between.
+class Autocast {
  public:
-#if TORCH_VERSION_MAJOR >= 2
-  explicit GpuAutocast(at::ScalarType type)
-      : was_on_(at::autocast::is_autocast_enabled(at::kCUDA)),
-        type_before_(at::autocast::get_autocast_dtype(at::kCUDA)) {
+  Autocast(bool on_gpu, at::ScalarType type)
+      : on_gpu_(on_gpu), was_on_(is_on()), type_before_(type_now()) {
     set(true, type);
   }
-#else
-  explicit GpuAutocast(at::ScalarType type)
-      : was_on_(at::autocast::is_enabled()), type_before_(at::autocast::get_autocast_gpu_dtype()) {
-    set(true, type);
-  }
-#endif
-  ~GpuAutocast() {
+  ~Autocast() {
     set(was_on_, type_before_);
     at::autocast::set_autocast_cache_enabled(cached_);
   }
-  GpuAutocast(const GpuAutocast&) = delete;
-  GpuAutocast& operator=(const GpuAutocast&) = delete;
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
 
  private:
-  static void set(bool on, at::ScalarType type) {
-    at::autocast::set_autocast_cache_enabled(false);
 #if TORCH_VERSION_MAJOR >= 2
-    at::autocast::set_autocast_dtype(at::kCUDA, type);
-    at::autocast::set_autocast_enabled(at::kCUDA, on);
-#else
-    at::autocast::set_autocast_gpu_dtype(type);
-    at::autocast::set_enabled(on);
-#endif
+  at::DeviceType kind() const { return on_gpu_ ? at::kCUDA : at::kCPU; }
+  bool is_on() const { return at::autocast::is_autocast_enabled(kind()); }
+  at::ScalarType type_now() const { return at::autocast::get_autocast_dtype(kind()); }
+  void set(bool on, at::ScalarType type) const {
+    at::autocast::set_autocast_cache_enabled(false);
+    at::autocast::set_autocast_dtype(kind(), type);
+    at::autocast::set_autocast_enabled(kind(), on);
   }
+#else
+  bool is_on() const {
+    return on_gpu_ ? at::autocast::is_enabled() : at::autocast::is_cpu_enabled();
+  }
+  at::ScalarType type_now() const {
+    return on_gpu_ ? at::autocast::get_autocast_gpu_dtype()
+                   : at::autocast::get_autocast_cpu_dtype();
+  }
+  void set(bool on, at::ScalarType type) const {
+    at::autocast::set_autocast_cache_enabled(false);
+    if (on_gpu_) {
+      at::autocast::set_autocast_gpu_dtype(type);
+      at::autocast::set_enabled(on);
+    } else {
+      at::autocast::set_autocast_cpu_dtype(type);
+      at::autocast::set_cpu_enabled(on);
+    }
+  }
+#endif
 
+  bool on_gpu_;
   bool cached_ = at::autocast::is_autocast_cache_enabled();
   bool was_on_;
   at::ScalarType type_before_;

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "penstock/util/numbers/arithmetic.h"
-#include "penstock/util/process/processor_name.h"
+#include "penstock/util/process/processor.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::probe {

@@ -24,6 +24,7 @@ from penstock._classes import Classes, classes_of, names_of
 from penstock._export import (
     TARGET_NUMBER, Example, PathLike, export, hint_of_experts, tensor_of, unwrapped,
 )  # fmt: skip
+from penstock._mapped import map_to_file
 from penstock._optimizer import MakeSchedule, Optimizer, Schedule
 
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
@@ -753,12 +754,15 @@ class Trainer:
     ) -> PathLike:
         """Of a job, rank 0's module: the weights of the others are others."""
         if self._job is None:
-            return export(module, example, path, any_length=any_length)
+            export(module, example, path, any_length=any_length)
+            map_to_file(module, path)
+            return path
         if self._job.rank != 0:
             self._job.share_file(str(path), "")
             return path
         try:
             export(module, example, path, any_length=any_length)
+            map_to_file(module, path)
         except Exception as error:
             with contextlib.suppress(_core.PenstockError):
                 self._job.share_file(str(path), str(error) or type(error).__name__)

@@ -23,7 +23,6 @@
 #include "penstock/model/profiling/saves_meter.h"
 #include "penstock/model/profiling/values.h"
 #include "penstock/model/random_input.h"
-#include "penstock/model/row_losses.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
 
@@ -288,6 +287,17 @@ void ModelPass::count_saved_values() {
   }
 }
 
+/// As in a stage, which gives such an output away.
+bool ModelPass::is_read_by_loss_alone(const graph::ValueRef& ref) const {
+  const auto output = static_cast<size_t>(ref.output);
+  const profile::LayerSaves& saves = bytes_[ref.layer.index()].saves;
+  if (saves.outputs[output] || saves.view_of[output] >= 0) return false;
+  if (part_.missing_uses[ref.layer.index()][output] > 0) return false;
+  return std::ranges::none_of(model_.graph().layers(), [&](const graph::LayerNode& layer) {
+    return std::ranges::find(layer.inputs, ref) != layer.inputs.end();
+  });
+}
+
 /// Gives every output of the model a gradient: the first one that of the loss, the others ones.
 void ModelPass::loss(std::vector<LayerTimes>& times) {
   const std::vector<graph::ValueRef>& results = model_.graph().outputs();
@@ -302,8 +312,7 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
     }
     LayerTimes& layer_times = times[ref.layer.index()];
     as_layer(model_, ref.layer, "the loss", [&] {
-      // As in a stage, which gives its output away.
-      const bool is_free = is_alone(value(ref));
+      const bool is_free = is_read_by_loss_alone(ref);
       const at::Tensor logits = value(ref).detach().requires_grad_();
       std::optional<MemoryMeter> meter;
       if (passes_ == 0) meter.emplace();

@@ -122,6 +122,7 @@ class ModelPass {
   const at::Tensor& value(const graph::ValueRef& ref) const;
   void forward(LayerId id, LayerTimes& times);
   void count_saved_values();
+  bool is_read_by_loss_alone(const graph::ValueRef& ref) const;
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
   /// Gives the outputs the gradients of layers that the part lacks.

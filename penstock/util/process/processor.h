@@ -1,0 +1,18 @@
+// What this machine's processor is, and can do.
+//
+//   processor_name() == "AMD EPYC 9B14"
+#pragma once
+
+#include <string>
+
+#include "penstock/util/numbers/short_floats.h"
+
+namespace penstock {
+
+/// Linux's "model name"; "CPU" where the system does not say.
+std::string processor_name();
+
+/// Whether it multiplies numbers of this type by instructions of its own, as far as Linux says.
+bool multiplies(FloatType type);
+
+}  // namespace penstock
