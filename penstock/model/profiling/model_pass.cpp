@@ -31,6 +31,9 @@ namespace {
 
 /// So small that weights hardly change: numbers stay in the normal range in a run of any length.
 constexpr double kLearningRate = 1e-6;
+/// Of as many bytes, more than caches keep from one layer to the next, layers share what is theirs
+/// alone only while their step is made.
+constexpr size_t kLargeBytes = 4 << 20;
 
 /// Runs `work`; every exception becomes a RuntimeError that names the layer and the action.
 template <class Work>
@@ -149,12 +152,25 @@ void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
     const at::Tensor master = weight;
     state.masters.push_back(type == at::kFloat ? at::Tensor() : master);
     weight = weight.to(type);
-    if (stream_->is_host()) state.spare.push_back(at::zeros_like(weight).requires_grad_());
-    const graph::ParameterRef place{id, static_cast<int>(i)};
-    state.optimizer_state.push_back(optimizer_of(place).new_state(master));
+    state.optimizer_state.push_back(state_of({id, static_cast<int>(i)}, master));
     weight.requires_grad_();
   }
   if (type != at::kFloat) bytes_[id.index()].short_weights = bytes_[id.index()].weights;
+}
+
+Tensors ModelPass::state_of(const graph::ParameterRef& parameter, const at::Tensor& master) {
+  const Optimizer& optimizer = optimizer_of(parameter);
+  if (!stream_->is_host() || master.nbytes() < kLargeBytes) return optimizer.new_state(master);
+  Tensors& shared = large_states_[{&optimizer, master.sizes().vec()}];
+  if (shared.empty()) shared = optimizer.new_state(master);
+  return shared;
+}
+
+at::Tensor& ModelPass::scratch(const at::Tensor& like) {
+  at::Tensor& memory =
+      scratch_[{like.scalar_type(), like.sizes().vec(), like.strides().vec()}];
+  if (!memory.defined()) memory = at::zeros_like(like).requires_grad_();
+  return memory;
 }
 
 at::Tensor ModelPass::here(at::Tensor tensor) const {
@@ -176,16 +192,13 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
     loss(times);
     backward_all(how, times);
   }
-  if (passes_++ == 0) count_saved_values();
+  if (passes_ == 0) count_saved_values();
   for (int i = 0; i < count; ++i) {
-    as_layer(model_, LayerId{i}, "optimiser step", [&] {
-      LayerTimes& layer_times = times[static_cast<size_t>(i)];
-      if (how == Backward::Split) accumulate(layers_[static_cast<size_t>(i)], layer_times);
-      if (stream_->is_host()) step(LayerId{i}, layer_times);
-    });
+    if (!steps_at_once(LayerId{i})) use_gradients(LayerId{i}, how, times);
   }
   int64_t step_ns = 0;
   if (!stream_->is_host()) step_together(step_ns);
+  ++passes_;
   laps_.read();
   if (by_graphs) read_graphs(times);
   share_out(step_ns, times);
@@ -205,7 +218,20 @@ void ModelPass::backward_all(Backward how, std::vector<LayerTimes>& times) {
     check_stop();
     as_layer(model_, LayerId{i}, "backward",
              [&] { backward(LayerId{i}, how, times[static_cast<size_t>(i)]); });
+    if (steps_at_once(LayerId{i})) use_gradients(LayerId{i}, how, times);
   }
+}
+
+bool ModelPass::steps_at_once(LayerId id) const {
+  return stream_->is_host() && std::cmp_greater_equal(bytes_[id.index()].weights, kLargeBytes);
+}
+
+void ModelPass::use_gradients(LayerId id, Backward how, std::vector<LayerTimes>& times) {
+  as_layer(model_, id, "optimiser step", [&] {
+    LayerTimes& layer_times = times[id.index()];
+    if (how == Backward::Split) accumulate(layers_[id.index()], layer_times);
+    if (stream_->is_host()) step(id, layer_times);
+  });
 }
 
 void ModelPass::check_stop() const {
@@ -429,14 +455,12 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
 void ModelPass::accumulate(LayerState& state, LayerTimes& times) {
   if (state.weights.empty()) return;
   const at::NoGradGuard no_grad;
-  if (state.gradient_sums.empty()) {
-    for (const at::Tensor& gradient : state.weight_gradients)
-      state.gradient_sums.push_back(gradient.defined() ? gradient.clone() : gradient);
-  }
+  Tensors sums;  // nobody reads them
+  for (const at::Tensor& gradient : state.weight_gradients)
+    sums.push_back(gradient.defined() ? scratch(gradient) : gradient);
   const Laps::Start start = laps_.start();
   for (size_t i = 0; i < state.weight_gradients.size(); ++i) {
-    if (state.weight_gradients[i].defined() && state.gradient_sums[i].defined())
-      state.gradient_sums[i].add_(state.weight_gradients[i]);
+    if (sums[i].defined()) sums[i].add_(state.weight_gradients[i]);
   }
   laps_.add(start, {&times.accumulate_ns});
 }
@@ -444,20 +468,22 @@ void ModelPass::accumulate(LayerState& state, LayerTimes& times) {
 void ModelPass::step(LayerId id, LayerTimes& times) {
   LayerState& state = layers_[id.index()];
   if (state.weights.empty()) return;
-  const StepContext context{.learning_rate = kLearningRate, .step = passes_};
+  const StepContext context{.learning_rate = kLearningRate, .step = passes_ + 1};
+  for (const at::Tensor& weight : state.weights) scratch(weight);
   const Laps::Start start = laps_.start();
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
     const Optimizer& optimizer = optimizer_of({id, static_cast<int>(i)});
     at::Tensor& master = state.masters[i];
+    at::Tensor& next = scratch(state.weights[i]);
     if (master.defined()) {
       optimizer.step(master, state.weight_gradients[i], master, state.optimizer_state[i], context);
-      state.spare[i].detach().copy_(master);
+      next.detach().copy_(master);
     } else {
-      optimizer.step(state.weights[i], state.weight_gradients[i], state.spare[i],
-                     state.optimizer_state[i], context);
+      optimizer.step(state.weights[i], state.weight_gradients[i], next, state.optimizer_state[i],
+                     context);
     }
-    std::swap(state.weights[i], state.spare[i]);
+    std::swap(state.weights[i], next);
   }
   laps_.add(start, {&times.step_ns});
   state.weight_gradients.clear();
@@ -465,7 +491,7 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
 
 /// As a GPU makes it: of all weights in a few operations, in place.
 void ModelPass::step_together(int64_t& step_ns) {
-  const StepContext context{.learning_rate = kLearningRate, .step = passes_};
+  const StepContext context{.learning_rate = kLearningRate, .step = passes_ + 1};
   const Laps::Start start = laps_.start();
   std::map<const Optimizer*, std::vector<WeightStep>> steps;
   Tensors versions;

@@ -4,9 +4,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -74,7 +77,9 @@ class ModelPass {
 
   /// Forward, loss, backward and one optimiser step of every layer. Each layer is separated from
   /// its neighbours, so its backward can be timed alone; otherwise the order of work and the
-  /// lifetime of each tensor are those of a training step. Throws RuntimeError naming the layer
+  /// lifetime of activations are those of a training step. Gradients and the optimiser's state of
+  /// layers with many weights are there for one layer at a time, on the CPU: all layers together
+  /// need less memory than they do in training. Throws RuntimeError naming the layer
   /// that failed, or when options.stop ends it.
   std::vector<LayerTimes> run(Backward how = Backward::Whole);
 
@@ -97,14 +102,12 @@ class ModelPass {
     Tensors weights;  ///< what is computed with
     Tensors masters;  ///< the float32 weights behind those of 16 bits; undefined elsewhere
     Tensors buffers;
-    Tensors spare;  ///< memory of the next version, swapped with `weights` by every step
     std::vector<Tensors> optimizer_state;
     // The rest is kept from forward to backward or step.
     Tensors inputs;  ///< leaves of this layer's own autograd graph
     Tensors outputs;
     std::vector<Tensors> output_gradients;  ///< per output, one from every use
     Tensors weight_gradients;
-    Tensors gradient_sums;  ///< of all split passes; nothing reads them
     LossBytes loss;
   };
 
@@ -131,8 +134,16 @@ class ModelPass {
   static void roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients);
   /// What the second and every later micro-batch of a step costs in addition to its backward pass.
   void accumulate(LayerState& state, LayerTimes& times);
+  /// Memory of the same size and type as the tensor, for the time of one operation: the same for
+  /// all layers.
+  at::Tensor& scratch(const at::Tensor& like);
+  /// A new one, or that of another large weight of the same shape.
+  Tensors state_of(const graph::ParameterRef& parameter, const at::Tensor& master);
   /// The tensor in the memory of the device.
   at::Tensor here(at::Tensor tensor) const;
+  /// Whether a layer's step follows its backward pass, rather than those of all layers.
+  bool steps_at_once(LayerId id) const;
+  void use_gradients(LayerId id, Backward how, std::vector<LayerTimes>& times);
   void step(LayerId id, LayerTimes& times);
   void step_together(int64_t& step_ns);
   void share_out(int64_t step_ns, std::vector<LayerTimes>& times) const;
@@ -153,6 +164,9 @@ class ModelPass {
   /// Of the layers' passes; those of the graphs while they are recorded.
   Laps* layer_laps_ = &laps_;
   std::vector<LayerState> layers_;
+  std::map<std::tuple<at::ScalarType, std::vector<int64_t>, std::vector<int64_t>>, at::Tensor>
+      scratch_;
+  std::map<std::pair<const Optimizer*, std::vector<int64_t>>, Tensors> large_states_;
   std::vector<LayerBytes> bytes_;
   int64_t passes_ = 0;
   bool lays_channels_last_ = false;
