@@ -135,6 +135,27 @@ void GradientBuffer::add_made(MicroBatchId micro_batch, const std::vector<size_t
   for (size_t i = 0; i < weights.size(); ++i) (*sums)[weights[i]] = std::move(targets[i]);
 }
 
+bool GradientBuffer::finishes(MicroBatchId micro_batch) {
+  MiniBatch& mini_batch = mini_batch_of(micro_batch);
+  const Group& group = group_of(mini_batch, micro_batch);
+  const int64_t number = micro_batch.value % grouping_.groups;
+  if (micro_batch.value != group.next || !group.early.empty() ||
+      saturating_add(group.next, grouping_.groups) < mini_batch.end)
+    return false;
+  if (mini_batch.groups.size() != 1 || !grouping_.rounded.empty() || !folds()) return false;
+  if (grouping_.replicas > 1) return grouping_.groups == grouping_.replicas && !mini_batch.folded;
+  const bool is_last_group = next_present(mini_batch, mini_batch.next_group) == number &&
+                             next_present(mini_batch, number + 1) < 0;
+  if (!is_last_group) return false;
+  return !mini_batch.folded || group.sums.empty();
+}
+
+at::Tensor GradientBuffer::take_made(MicroBatchId micro_batch, size_t weight) {
+  model::Tensors* const sums = sums_for(micro_batch);
+  PENSTOCK_CHECK(sums != nullptr, micro_batch);
+  return std::move((*sums)[weight]);
+}
+
 void GradientBuffer::add(MicroBatchId micro_batch, model::Tensors gradients) {
   PENSTOCK_CHECK(gradients.size() == count_, gradients.size(), count_);
   MiniBatch& mini_batch = mini_batch_of(micro_batch);

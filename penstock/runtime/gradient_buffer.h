@@ -55,6 +55,12 @@ class GradientBuffer {
   /// while others are made.
   void add_made(MicroBatchId micro_batch, const std::vector<size_t>& weights,
                 model::Tensors& gradients, size_t first = 0);
+  /// Before the micro-batch's first add_made(): whether it is the last one of its mini-batch, and
+  /// all others are in the sum to which add_made() adds. So what is made is the replica's whole sum
+  /// at once.
+  bool finishes(MicroBatchId micro_batch);
+  /// Then, after add_made(): takes the sum of a weight out.
+  at::Tensor take_made(MicroBatchId micro_batch, size_t weight);
   /// The sums of the mini-batch, read-only; the buffer then forgets the mini-batch. All its
   /// micro-batches on this replica must have been added. Groups that were already summed are
   /// returned as the lowest of them.

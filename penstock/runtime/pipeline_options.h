@@ -48,6 +48,10 @@ struct PipelineOptions {
   /// keeps and steps its share of the weights only; the same weights bit for bit. Nothing to a
   /// stage with one replica. Not `asynchronous`. Empty: none.
   std::vector<bool> shard_optimizer = {};
+  /// Every training run is under WeightPolicy::Flush. Then replicas of one process have one copy of
+  /// their weights in memory and share out the optimiser's state, on CPUs and in float32, where the
+  /// optimiser steps numbers by themselves.
+  bool flushes = false;
   /// Under `asynchronous`: how many steps a replica may be ahead of the slowest one.
   int64_t staleness = 0;
   /// Of the model's output; called on the threads of the workers that make it.

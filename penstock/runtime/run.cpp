@@ -5,8 +5,10 @@
 
 #include "penstock/model/precision.h"
 #include "penstock/runtime/device/device_sum.h"
+#include "penstock/runtime/gradient_board.h"
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stages.h"
+#include "penstock/util/check.h"
 
 namespace penstock::runtime {
 
@@ -133,6 +135,22 @@ std::vector<bool> stages_that_split(const schedule::Schedule& schedule) {
   return splits;
 }
 
+/// None where gradients are needed whole (NORM, weights that are used twice), or are rounded on
+/// their way, or a replica has several sums.
+std::vector<std::shared_ptr<GradientBoard>> make_boards(const Stages& stages,
+                                                        const schedule::ScheduleShape& shape) {
+  std::vector<std::shared_ptr<GradientBoard>> boards(stages.size());
+  for (size_t s = 0; s < stages.size(); ++s) {
+    if (!stages.shares_weights(s) || shape.global_norm || !stages.ties.stages[s].inside.empty() ||
+        is_short(stages.options.gradient_precision) || stages.gradient_groups != stages.counts[s])
+      continue;
+    const StageWeights weights = weights_of(*stages.modules[s]);
+    boards[s] = std::make_shared<GradientBoard>(
+        weight_shares(weights.shapes, weights.layer_ends, stages.counts[s]));
+  }
+  return boards;
+}
+
 }  // namespace
 
 Run make_run(const Stages& stages, Handover& handover, const RunRequest& request, int64_t steps,
@@ -158,7 +176,8 @@ Run make_run(const Stages& stages, Handover& handover, const RunRequest& request
                       .ready = has_gpu ? &handover.ready : nullptr,
                       .links = links,
                       .layout = layout,
-                      .exchanges = make_exchanges(stages, training, links)}};
+                      .exchanges = make_exchanges(stages, training, links)},
+          .boards = make_boards(stages, request.schedule.shape)};
   if (training && scales_loss(options.precision)) {
     const graph::ValueRef output = stages.model.graph().outputs().front();
     run.loss_versions =

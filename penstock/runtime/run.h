@@ -21,6 +21,7 @@
 
 namespace penstock::runtime {
 
+class GradientBoard;
 struct Stages;
 
 /// What Pipeline::run() and run_endless() are asked for.
@@ -57,6 +58,8 @@ struct Run {
   /// is scaled.
   std::vector<int64_t> loss_versions = {};
   RankDevices devices;
+  /// By stage, of replicas that share their weights; null: they add their gradients otherwise.
+  std::vector<std::shared_ptr<GradientBoard>> boards = {};
 
   const schedule::Schedule& schedule() const { return setup.schedule; }
   const BatchSource& source() const { return request.source; }

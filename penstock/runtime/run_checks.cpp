@@ -130,6 +130,11 @@ void check_training(const Stages& stages, const ScheduleShape& shape, const RunO
     throw ConfigError(
         "clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
   }
+  if (stages.options.flushes && shape.policy != schedule::WeightPolicy::Flush) {
+    throw ConfigError(
+        fmt::format("the pipeline was made for runs that flush, found the weight policy {}",
+                    to_string(shape.policy)));
+  }
   check_compensation(stages, shape);
   if (scales_loss(stages.options.precision)) check_float16(stages.options, shape);
   if (stages.ties.groups.empty()) return;

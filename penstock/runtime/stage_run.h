@@ -46,6 +46,10 @@ class StageRun {
   /// Starts to bring the model's inputs of a later micro-batch to the device; nothing on the CPU.
   void prefetch(MicroBatchId micro_batch);
   void recompute(const schedule::Action& action);
+  /// Before B or W, as StageSums::expect_step().
+  void expect_step(const schedule::Action& step, std::vector<WeightVersion> freed) {
+    sums_->expect_step(step, std::move(freed));
+  }
   void backward(const schedule::Action& action);
   void backward_inputs(const schedule::Action& action);
   void backward_weights(const schedule::Action& action);

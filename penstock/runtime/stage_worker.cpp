@@ -135,8 +135,24 @@ void StageWorker::run_actions() {
 void StageWorker::run_list(const std::vector<Action>& actions) {
   for (size_t i = 0; i < actions.size(); ++i) {
     if (!enter(actions[i].mini_batch)) continue;
+    if (makes_weight_gradients(actions[i].op)) expect_step(actions, i);
     run_action(actions[i]);
     if (!device_->is_host()) prefetch_after(actions, i);
+  }
+}
+
+void StageWorker::expect_step(const std::vector<Action>& actions, size_t place) {
+  std::vector<WeightVersion> freed;
+  for (size_t i = place + 1; i < actions.size(); ++i) {
+    const Action& next = actions[i];
+    // NORM is the worker's, and reads the gradients of all its stages.
+    if (next.op == Op::NormGradients) return;
+    if (next.stage != actions[place].stage || is_message(next.op) ||
+        next.op == Op::SyncGradients)
+      continue;
+    if (next.op == Op::Step) return stage(next.stage).expect_step(next, std::move(freed));
+    if (next.op != Op::FreeWeights) return;
+    freed.push_back(next.version);
   }
 }
 

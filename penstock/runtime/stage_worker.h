@@ -50,6 +50,8 @@ class StageWorker {
   void run_actions();
   void run_list(const std::vector<schedule::Action>& actions);
   bool enter(MiniBatchId mini_batch);
+  /// Before the B or W at this place: its stage knows where STEP is the next that it has to do.
+  void expect_step(const std::vector<schedule::Action>& actions, size_t place);
   /// Behind the action at this place: the inputs of the stage's next forward are on their way.
   void prefetch_after(const std::vector<schedule::Action>& actions, size_t place);
   void run_action(const schedule::Action& action);

@@ -296,13 +296,16 @@ std::unique_ptr<Replica> Stages::make_replica(size_t stage, int number, WorkerId
     share = weight_shares(weights.shapes, weights.layer_ends,
                           counts[stage])[static_cast<size_t>(number)];
   }
+  model::Tensors weights = number > 0 && shares_weights(stage)
+                               ? replicas[stage].front()->weights.newest()
+                               : initial_weights(model, module, options.seed);
   auto replica = std::make_unique<Replica>(
       Replica{.worker = worker,
               .replica = number,
               .module = &module,
               .ties = &ties.stages[stage],
               .device = &device,
-              .weights = WeightStore(device.to_device(initial_weights(model, module, options.seed)),
+              .weights = WeightStore(device.to_device(std::move(weights)),
                                      optimizer, optimizers_of(model, module, options.optimizers),
                                      std::move(share), module.weight_types()),
               .buffers = device.to_device(initial_buffers(model, module)),
@@ -314,8 +317,20 @@ std::unique_ptr<Replica> Stages::make_replica(size_t stage, int number, WorkerId
 }
 
 bool Stages::shares_state(size_t stage) const {
-  return stage < options.shard_optimizer.size() && options.shard_optimizer[stage] &&
-         counts[stage] > 1;
+  const bool is_asked = stage < options.shard_optimizer.size() && options.shard_optimizer[stage];
+  return (is_asked && counts[stage] > 1) || shares_weights(stage);
+}
+
+bool Stages::shares_weights(size_t stage) const {
+  if (!options.flushes || counts[stage] == 1 || options.precision != Precision::Float32 ||
+      options.sync == plan::GradientSync::Asynchronous || is_spread(stage) ||
+      !model::why_not_shared(optimizer.spec()).empty())
+    return false;
+  const std::vector<at::Device>& device_of_worker = world->site().device_of_worker;
+  for (int r = 0; r < counts[stage] && !device_of_worker.empty(); ++r) {
+    if (!device_of_worker[worker_of(stage, r).index()].is_cpu()) return false;
+  }
+  return true;
 }
 
 bool Stages::is_spread(size_t stage) const {

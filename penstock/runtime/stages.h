@@ -34,6 +34,8 @@ struct Stages {
   }
   /// Whether the replicas of the stage share out the optimiser's state.
   bool shares_state(size_t stage) const;
+  /// Whether they have one copy of the weights in memory.
+  bool shares_weights(size_t stage) const;
   /// Whether they are on several ranks.
   bool is_spread(size_t stage) const;
   /// Whether a worker of this rank has a GPU.

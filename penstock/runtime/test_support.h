@@ -128,6 +128,7 @@ struct Case {
   bool norm = false;
   double max_grad_norm = 0;
   std::vector<bool> shard_optimizer = {};  ///< PipelineOptions
+  bool flushes = false;                    ///< PipelineOptions
   schedule::Compensation compensation = schedule::Compensation::None;
   int64_t fade_steps = 0;  ///< RunOptions
   /// Of the layers; empty: cut().
@@ -189,6 +190,7 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .precision = setup.precision,
                      .rounded_layers = setup.rounded_layers,
                      .shard_optimizer = setup.shard_optimizer,
+                     .flushes = setup.flushes,
                      .world = world,
                      .device_of_worker = setup.device_of_worker,
                      .devices = setup.devices,

@@ -90,6 +90,7 @@ const Tensors& WeightStore::at(WeightVersion version) const {
 }
 
 void WeightStore::release(WeightVersion version) {
+  if (std::erase(gone_, version) > 0) return;
   const auto found = std::find_if(versions_.begin(), versions_.end(),
                                   [&](const Held& held) { return held.version == version; });
   PENSTOCK_CHECK(found != versions_.end() && !found->released, "weight version", version,
@@ -101,11 +102,13 @@ void WeightStore::release(WeightVersion version) {
 }
 
 void WeightStore::recycle(Tensors& weights) {
-  for (size_t i = 0; i < weights.size(); ++i) {
-    // A weight that a step left unchanged is shared with the next version.
-    if (weights[i].use_count() == 1 && weights[i].storage().use_count() == 1)
-      spare_[i].push_back(std::move(weights[i]));
-  }
+  for (size_t i = 0; i < weights.size(); ++i) recycle(i, weights[i]);
+}
+
+void WeightStore::recycle(size_t index, at::Tensor& weight) {
+  // A weight that a step left unchanged is shared with the next version.
+  if (weight.defined() && weight.use_count() == 1 && weight.storage().use_count() == 1)
+    spare_[index].push_back(std::move(weight));
 }
 
 at::Tensor WeightStore::take_buffer(size_t index) {
@@ -126,7 +129,17 @@ void WeightStore::step(TensorSpan gradients, const model::StepContext& context) 
   step_weights(0, gradients);
 }
 
-void WeightStore::begin_step(const model::StepContext& context) {
+void WeightStore::begin_step(const model::StepContext& context,
+                             const std::vector<WeightVersion>& freed) {
+  for (Held& held : versions_) {
+    if (std::find(freed.begin(), freed.end(), held.version) == freed.end()) continue;
+    if (held.version != latest_) {
+      held.leaves = true;
+    } else if (!held.released) {
+      held.released = true;
+      gone_.push_back(latest_);
+    }
+  }
   const Held& current = versions_.back();
   step_.context = context;
   step_.in_place.resize(current.weights.size());
@@ -234,6 +247,9 @@ void WeightStore::rewrite(size_t index, Write&& write) {
   // variable_data() has its own version counter: autograd does not notice that the leaf was written
   // in place. The verifier has proven that no graph that is still needed reads it (under "latest"
   // such a read is what the user asked for).
+  for (Held& held : versions_) {
+    if (held.leaves && !in_place) recycle(index, held.weights[index]);
+  }
   at::Tensor target = (in_place ? weight : take_buffer(index)).variable_data();
   write(target);
   if (in_place) return;
@@ -334,6 +350,7 @@ std::optional<int64_t> WeightStore::steps_made() const {
 
 void WeightStore::begin_run() {
   unstepped_ = 0;
+  gone_.clear();
   while (versions_.size() > 1) {
     recycle(versions_.front().weights);
     versions_.pop_front();

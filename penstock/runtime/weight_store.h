@@ -55,7 +55,10 @@ class WeightStore {
   void step(TensorSpan gradients, const model::StepContext& context);
   /// The same in parts: the version exists at once; each of its weights has to be stepped, once,
   /// before it is used and before the next step begins.
-  void begin_step(const model::StepContext& context);
+  /// `freed`: versions that are released before the next step begins, and which nobody reads any
+  /// more but a backward pass that is on its way: it has gone through a weight when that is
+  /// stepped. So steps use their memory already.
+  void begin_step(const model::StepContext& context, const std::vector<WeightVersion>& freed = {});
   /// Steps the weights from number `first` on; on a GPU all of them in a few operations. With a
   /// share, that part of them: the rest of their memory in the new version is then undefined, and a
   /// weight without a gradient is copied.
@@ -112,11 +115,13 @@ class WeightStore {
     WeightVersion version;
     Tensors weights;
     bool released = false;
+    bool leaves = false;  ///< it is about to be released: steps take its weights one by one
   };
   /// Memory for a new version of weight `index`: that of a dead version, if nobody uses it any
   /// more.
   at::Tensor take_buffer(size_t index);
   void recycle(Tensors& weights);
+  void recycle(size_t index, at::Tensor& weight);
   /// Calls write(memory) with the place of weight `index` in the version of the step that has
   /// begun: its own memory, or other.
   template <class Write>
@@ -138,6 +143,7 @@ class WeightStore {
   size_t unstepped_ = 0;       ///< weights that the step has yet to change
   std::deque<Held> versions_;  ///< ascending; the last is the latest
   WeightVersion latest_{0};
+  std::vector<WeightVersion> gone_;  ///< dropped by begin_step(), and still to be released
   Tensors masters_;  ///< per weight; undefined where its versions are float32
   std::vector<Tensors> state_;
   std::vector<Tensors> spare_;  ///< per weight: memory of dead versions

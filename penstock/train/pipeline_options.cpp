@@ -47,6 +47,7 @@ runtime::PipelineOptions pipeline_options(const PlannedModel& model, const Train
           .precision = options.plan.precision,
           .rounded_layers = model.per_layer(options.rounded_layers),
           .shard_optimizer = model.per_stage(plan::sharded_stages(options.plan)),
+          .flushes = options.plan.weights == plan::WeightPolicy::Flush,
           .staleness = options.staleness,
           .loss = model::make_loss(model::loss_for(model.whole(), options.loss)),
           .output_parts = model.output_parts(),

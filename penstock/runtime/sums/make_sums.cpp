@@ -4,6 +4,7 @@
 
 #include "penstock/runtime/sums/bucket_path.h"
 #include "penstock/runtime/sums/replica_sums.h"
+#include "penstock/runtime/sums/shared_weights.h"
 #include "penstock/runtime/sums/stage_sums.h"
 #include "penstock/runtime/sums/step_rule.h"
 
@@ -51,6 +52,8 @@ std::unique_ptr<StageSums> make_stage_sums(const StageContext& context) {
   Grouping grouping = grouping_of(context);
   if (grouping.replicas == 1 || !context.run.training)
     return std::make_unique<SoleSums>(context, std::move(grouping));
+  if (GradientBoard* const board = context.run.boards[context.stage().index()].get())
+    return std::make_unique<SharedSums>(context, grouping, *board);
   std::unique_ptr<BucketPath> path = make_bucket_path(context, grouping);
   std::unique_ptr<StepRule> rule = make_step_rule(context, *path);
   if (path->adds_in_background())

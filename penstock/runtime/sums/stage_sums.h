@@ -22,6 +22,12 @@
 
 namespace penstock::runtime {
 
+/// A step that may begin before STEP.
+struct StepAhead {
+  model::StepContext context;
+  std::vector<WeightVersion> freed;  ///< as WeightStore::begin_step() takes them
+};
+
 /// Not thread-safe: its worker owns it.
 class StageSums {
  public:
@@ -35,6 +41,10 @@ class StageSums {
 
   /// B or W: runs the backward pass and adds what it makes.
   virtual void add(const schedule::Action& action, const Backward& backward) = 0;
+  /// Before add(), where STEP follows its pass and nothing else of the stage is in between but SYNC
+  /// and the release of these versions: weights may be stepped while the pass goes on.
+  virtual void expect_step(const schedule::Action& /*step*/, std::vector<WeightVersion> /*freed*/) {
+  }
   virtual void sync(const schedule::Action&) {}
   /// Between SYNC, or the last B or W, and STEP: the mini-batch's gradients of all weights, summed
   /// over micro-batches, replicas and tied weights of the stage.
@@ -68,11 +78,19 @@ class SoleSums : public StageSums {
   SoleSums(const StageContext& context, Grouping grouping);
 
   void add(const schedule::Action& action, const Backward& backward) override;
+  /// So the gradients of a layer are gone before those of the layer before it are made.
+  void expect_step(const schedule::Action& step, std::vector<WeightVersion> freed) override;
   Tensors& ready(MiniBatchId mini_batch) override;
   void step(const schedule::Action& action) override;
 
  private:
+  /// Steps those of these weights that have a gradient.
+  void step_made(MicroBatchId micro_batch, const std::vector<size_t>& places);
+  void step_rest(const Tensors& gradients);
+
   std::vector<bool> rounded_;  ///< by weight; empty: none
+  std::optional<StepAhead> ahead_;  ///< the step that may begin, or has begun
+  std::vector<bool> stepped_;       ///< by weight; empty: it has not begun
   GradientBuffer gradients_;
 };
 

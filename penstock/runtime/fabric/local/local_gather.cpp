@@ -12,7 +12,8 @@ WaitResult LocalGather::finish(int replica, Wait& wait) {
     if (other == self) continue;
     for (size_t w = 0; w < weights_[self].size(); ++w) {
       const WeightRange& range = shares_[other][w];
-      if (range.length == 0) continue;
+      const bool is_same = weights_[self][w].data_ptr() == weights_[other][w].data_ptr();
+      if (range.length == 0 || is_same) continue;
       weights_[self][w]
           .view(-1)
           .narrow(0, range.begin, range.length)

@@ -1,6 +1,6 @@
 // Gathers stepped weights between the replicas of one stage in shared memory: each replica copies
-// the shares of the others out of their tensors. 2 barriers; each of r replicas reads and writes
-// (r - 1) / r of the weights' bytes. Internal to runtime.
+// the shares of the others out of their tensors, unless these are in the same memory. 2 barriers;
+// each of r replicas reads and writes (r - 1) / r of the weights' bytes. Internal to runtime.
 #pragma once
 
 #include <utility>
