@@ -100,9 +100,9 @@ void ProgramLayer::describe(const FlatProgram& program) {
     code_ += fmt::format("input {}{}\n", layout_text(parts_.inputs[i], program),
                          parts_.copied[i] ? ", copied" : "");
   }
-  for (const at::Tensor& constant : constants_.on(at::kCPU)) {
-    code_ += fmt::format("constant {} {}\n", c10::toString(constant.scalar_type()),
-                         fmt::join(constant.sizes(), "x"));
+  for (const auto& constant : constants_.stored()) {
+    code_ += fmt::format("constant {} {}\n", c10::toString(constant->type()),
+                         fmt::join(constant->sizes(), "x"));
   }
   for (const std::string& output : parts_.outputs) {
     code_ += fmt::format("output {}\n", layout_text(output, program));
@@ -176,8 +176,8 @@ at::Tensor ProgramLayer::empty_output(size_t output, int64_t batch) const {
 
 int64_t ProgramLayer::constant_bytes() const {
   int64_t bytes = Layer::constant_bytes();
-  for (const at::Tensor& constant : constants_.on(at::kCPU))
-    bytes = saturating_add(bytes, static_cast<int64_t>(constant.nbytes()));
+  for (const auto& constant : constants_.stored())
+    bytes = saturating_add(bytes, constant->num_bytes());
   return bytes;
 }
 

@@ -43,7 +43,7 @@ struct LayerParts {
   std::vector<std::string> constants;   ///< as in `constant_values`
   std::vector<model::ParameterSpec> parameter_specs;
   std::vector<model::ParameterSpec> buffer_specs;
-  std::vector<at::Tensor> constant_values;
+  DeviceCopies::Stored constant_values;
   std::vector<model::Shape> input_shapes;   ///< of one sample, in the example
   std::vector<model::Shape> output_shapes;  ///< likewise
   std::map<std::string, exported::SymbolRange> ranges = {};

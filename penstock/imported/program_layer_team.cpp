@@ -209,7 +209,7 @@ std::vector<shard::Piece> ProgramLayer::pieces(const shard::LayerTypes& types, c
   piece.buffers = parts_of(parts_.buffer_specs, types.buffers, member);
   piece.types = types;
   LayerParts own = parts_;
-  own.constant_values = constants_.on(at::kCPU);
+  own.constant_values = constants_.stored();
   FlatProgram program = program_;
   if (is_divided(types)) {
     shard::Regions regions = member.regions;

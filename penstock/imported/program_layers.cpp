@@ -312,6 +312,13 @@ class LayerMaker {
     return made;
   }
 
+  /// One for all layers that read it.
+  std::shared_ptr<const StoredConstant> constant(const std::string& name) {
+    std::shared_ptr<const StoredConstant>& made = constants_[name];
+    if (made == nullptr) made = std::make_shared<StoredConstant>(p_.path, p_.stored(name));
+    return made;
+  }
+
   void add_source(const std::string& name, LayerParts& parts) {
     const auto once = [&](std::vector<std::string>& names) {
       if (std::find(names.begin(), names.end(), name) != names.end()) return false;
@@ -326,8 +333,7 @@ class LayerMaker {
       taken.insert(taken.end(), parts.buffer_specs.begin(), parts.buffer_specs.end());
       if (once(parts.buffers)) parts.buffer_specs.push_back(spec_of(name, taken));
     } else if (p_.origins.constants.contains(name)) {
-      if (once(parts.constants))
-        parts.constant_values.push_back(read_values(p_.path, p_.stored(name)));
+      if (once(parts.constants)) parts.constant_values.push_back(constant(name));
     } else if (values_.contains(name)) {
       once(parts.inputs);
     } else {
@@ -416,6 +422,7 @@ class LayerMaker {
   Grouping grouping_;
   std::map<std::string, size_t> last_read_;  ///< by which main step
   std::map<std::string, ValueRef> values_;
+  std::map<std::string, std::shared_ptr<const StoredConstant>> constants_;
   std::map<std::pair<int64_t, std::string>, graph::ParameterRef> owners_;
   std::set<std::string> names_;
   ProgramLayers made_;

@@ -3,7 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "penstock/exported/program.h"
 
@@ -13,6 +17,28 @@ namespace penstock::imported {
 /// in the file) are zero. Throws ConfigError where the file cannot be read or the sizes do not fit
 /// its bytes.
 at::Tensor read_values(const std::string& path, const exported::StoredTensor& tensor);
+
+/// A tensor that nothing changes, such as a frozen weight. It is read when it is first needed: a
+/// process that has a part of the model needs no others. Thread-safe.
+class StoredConstant {
+ public:
+  /// Throws ConfigError where the sizes do not fit its bytes.
+  StoredConstant(std::string path, exported::StoredTensor stored);
+
+  at::ScalarType type() const { return type_; }
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+  int64_t num_bytes() const;
+  /// Blocks while it is read, for the first time. Throws ConfigError as read_values(), then too.
+  const at::Tensor& tensor() const;
+
+ private:
+  std::string path_;
+  exported::StoredTensor stored_;
+  at::ScalarType type_;
+  std::vector<int64_t> sizes_;
+  mutable std::once_flag read_;
+  mutable at::Tensor tensor_;
+};
 
 /// Whether all numbers of the tensor, which has some, are within its bytes in the file.
 bool lies_within(const exported::StoredTensor& tensor);
