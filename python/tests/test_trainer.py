@@ -1,6 +1,7 @@
 """The Trainer: the same numbers as PyTorch, whatever the cut."""
 
 import contextlib
+import copy
 import gc
 import importlib.util
 import io
@@ -294,6 +295,37 @@ class TrainerTest(unittest.TestCase):
             penstock.Trainer(net, x, device=3)
         with self.assertRaisesRegex(penstock.PenstockError, "cuda_graphs: .* on the CPU"):
             penstock.Trainer(net, x, device=torch.device("cpu"), cuda_graphs=True)
+
+    def test_bfloat16_computes_as_autocast_does(self):
+        flags = Path("/proc/cpuinfo").read_text().split()
+        if not {"avx512_bf16", "amx_bf16"} & set(flags):
+            self.skipTest("this processor does not multiply bfloat16")
+        torch.manual_seed(6)
+        x = torch.randn(32, 24)
+        y = torch.randint(0, 3, (32,))
+        net = nn.Sequential(nn.Linear(24, 256), nn.LayerNorm(256), nn.GELU(), nn.Linear(256, 256),
+                            nn.GELU(), nn.Linear(256, 3))  # fmt: skip
+        peer = copy.deepcopy(net)
+        trainers = [
+            penstock.Trainer(copy.deepcopy(net), (x[:16],), strategy="1f1b-flush", workers=workers,
+                             lr=0.05, momentum=0, batch_size=32, micro_batches=2,
+                             precision="bfloat16")
+            for workers in (1, 2)
+        ]  # fmt: skip
+        optimizer = torch.optim.SGD(peer.parameters(), lr=0.05)
+        for _ in range(6):
+            one, two = (trainer.step(x, y)["loss"] for trainer in trainers)
+            self.assertEqual(one, two)
+            losses = []
+            optimizer.zero_grad()
+            for part, targets in zip(x.split(16), y.split(16)):
+                with torch.autocast("cpu", torch.bfloat16):
+                    logits = peer(part)
+                loss = nn.functional.cross_entropy(logits.float(), targets) / 2
+                loss.backward()
+                losses.append(loss.item())
+            optimizer.step()
+            self.assertAlmostEqual(one, sum(losses), delta=2e-3)
 
     def test_stages_compute_in_the_precision_asked_for(self):
         torch.manual_seed(5)
