@@ -287,6 +287,7 @@ py::list rows() {
 PYBIND11_MODULE(_core, m) {
   m.def("optimizers", &optimizers);
   m.def("rows", &rows);
+  m.def("give_back_freed_memory", &give_back_freed_memory);
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));
   py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);

@@ -25,6 +25,7 @@
 #include "penstock/train/data/sample_spec.h"
 #include "penstock/train/refused_batch.h"
 #include "penstock/util/error.h"
+#include "penstock/util/process/freed_memory.h"
 #include "python/interpreter.h"
 #include "python/keywords.h"
 #include "python/python_job.h"
@@ -85,7 +86,9 @@ class ProgramModel {
 
   bool mixes_samples() const {
     std::atomic<bool> unused{false};
-    return interruptibly(unused, [&] { return model::mixes_samples(model_); });
+    const bool found = interruptibly(unused, [&] { return model::mixes_samples(model_); });
+    give_back_freed_memory();  // otherwise it stays beside that of training
+    return found;
   }
 
   /// A plan as JSON, made for a profile that is measured now; by all ranks of a job.

@@ -42,6 +42,62 @@ def train(**environment):
     return done.stdout.split(" ", 1)
 
 
+def trainer_of(net, x):
+    return penstock.Trainer(net, x[:4], strategy="serial", workers=1, micro_batches=1,
+                            batch_size=16, lr=0.1, progress=False)  # fmt: skip
+
+
+def is_mapped(tensor):
+    """Whether the tensor's memory is that of a file."""
+    begin = tensor.data_ptr()
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            low, high = (int(edge, 16) for edge in line.split()[0].split("-"))
+            if low <= begin < high:
+                return ".pt2" in line
+    return False
+
+
+class Mapped(unittest.TestCase):
+    """A module's large tensors lie in the file from which the trainer has its own."""
+
+    def setUp(self):
+        torch.manual_seed(1)
+        self.net = nn.Sequential(nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 3))
+        self.x, self.y = torch.randn(16, 512), torch.randint(0, 3, (16,))
+
+    def test_they_keep_their_values_and_can_be_written(self):
+        before = {name: value.clone() for name, value in self.net.state_dict().items()}
+        weight = self.net[0].weight
+        trainer = trainer_of(self.net, self.x)
+        self.assertTrue(is_mapped(self.net[0].weight))
+        self.assertFalse(is_mapped(self.net[2].weight), "it is small")
+        self.assertIs(self.net[0].weight, weight)
+        for name, value in self.net.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+        trainer.fit(self.x, self.y)
+        self.assertTrue(torch.equal(self.net[0].weight, before["0.weight"]))
+        self.net.load_state_dict(trainer.state_dict())
+        self.assertTrue(torch.equal(self.net[0].weight, trainer.state_dict()["0.weight"]))
+        del trainer  # and the file
+        torch.optim.SGD(self.net.parameters(), lr=0.1).step()
+        self.net(self.x).sum().backward()
+        self.assertEqual(self.net[0].weight.grad.shape, (512, 512))
+
+    def test_what_somebody_else_sees_stays(self):
+        seen = self.net.state_dict()["0.weight"]
+        trainer_of(self.net, self.x)
+        self.assertFalse(is_mapped(self.net[0].weight))
+        self.assertEqual(seen.data_ptr(), self.net[0].weight.data_ptr())
+
+    def test_a_weight_with_two_names_stays_one(self):
+        net = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512))
+        net[1].weight = net[0].weight
+        trainer_of(net, self.x)
+        self.assertTrue(is_mapped(net[0].weight))
+        self.assertIs(net[1].weight, net[0].weight)
+
+
 class Memory(unittest.TestCase):
     def test_the_environment_chooses_and_the_numbers_are_the_same(self):
         own, system = train(), train(PENSTOCK_ALLOCATOR="system")
