@@ -1,8 +1,8 @@
 # Run at build time:
 #
 #   cmake -DHEADER=penstock/report/page/page_assets.h -DNAMESPACE=penstock::report
-#         "-DSTYLES=page.css" "-DSCRIPTS=a.js;b.js" ["-DTEXTS=page_icon=icon.svg"] [-DWITH_HASH=ON]
-#         -DOUTPUT=page_assets.cpp -P EmbedPage.cmake
+#         ["-DSTYLES=page.css" "-DSCRIPTS=a.js;b.js"] ["-DTEXTS=page_icon=icon.svg"]
+#         [-DWITH_HASH=ON] -DOUTPUT=page_assets.cpp -P EmbedPage.cmake
 #
 # Writes a page's files as C++ strings: page_style(), page_script(), a function for each of TEXTS
 # and, WITH_HASH, page_script_sha256(). Styles and scripts become one each, in the order given; the
@@ -34,8 +34,10 @@ endforeach()
 string(APPEND script "})();\n")
 
 set(code "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n\n")
-append_function(code page_style "${style}")
-append_function(code page_script "${script}")
+if(STYLES)
+  append_function(code page_style "${style}")
+  append_function(code page_script "${script}")
+endif()
 if(WITH_HASH)
   string(SHA256 hash "${script}")
   append_function(code page_script_sha256 "${hash}")

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "penstock/job/compiled_run.h"
 #include "penstock/job/large_batch.h"
 #include "penstock/job/worker_devices.h"
 #include "penstock/options/rows.h"
@@ -104,7 +105,16 @@ class PythonSession {
       world_ = job_->job().make_world(plan_.num_workers(), may_idle);
       train.world = world_.get();
     }
-    session_ = std::make_unique<train::Session>(model_->model(), train);
+    if (request.run.compile) {
+      const auto python = py::module_::import("sys").attr("executable").cast<std::string>();
+      const job::Listener listener{
+          .say = [this](const std::string& text) { compile_notes_.push_back(text); }};
+      compiled_ = interruptibly(stop_, [&]() -> std::optional<model::Model> {
+        return job::compiled_for(model_->model(), plan_, request,
+                                 {.python = python, .stop = &stop_, .listener = listener});
+      });
+    }
+    session_ = std::make_unique<train::Session>(compiled_ ? *compiled_ : model_->model(), train);
   }
 
   py::dict step(const model::Tensors& inputs, const std::optional<at::Tensor>& targets,
@@ -247,6 +257,8 @@ class PythonSession {
     interruptibly(stop_, [&] { session_->observe(value, rises); });
   }
   void check_step(int64_t samples) const { session_->check_step(samples); }
+  /// What compiling has said, a line each.
+  const std::vector<std::string>& compile_notes() const { return compile_notes_; }
   int64_t steps() const { return session_->steps(); }
   double rate_of(int64_t step) const { return session_->rate_of(step); }
   std::string plan() const { return plan::to_json(plan_); }
@@ -259,6 +271,8 @@ class PythonSession {
   std::shared_ptr<ProgramModel> model_;  ///< outlives the session
   std::shared_ptr<PythonJob> job_;       ///< so do these two; null: this process alone
   OfThisProcess<runtime::World> world_;
+  std::optional<model::Model> compiled_;
+  std::vector<std::string> compile_notes_;
   std::atomic<bool> stop_{false};
   int64_t ignore_index_ = -100;
   bool drop_last_ = false;
@@ -329,6 +343,7 @@ PYBIND11_MODULE(_core, m) {
       .def("save", &PythonSession::save)
       .def("resume", &PythonSession::resume)
       .def("weights", &PythonSession::weights, py::arg("averaged") = false)
+      .def_property_readonly("compile_notes", &PythonSession::compile_notes)
       .def_property_readonly("large_batch", &PythonSession::large_batch)
       .def("load_weights", &PythonSession::load_weights)
       .def("rate_of", &PythonSession::rate_of)

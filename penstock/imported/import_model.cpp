@@ -113,6 +113,10 @@ std::string note_of(const model::Model& model) {
   return layer == nullptr ? std::string() : layer->note();
 }
 
+bool is_program(const model::Model& model) {
+  return dynamic_cast<const ProgramLayer*>(&model.layer(LayerId{0})) != nullptr;
+}
+
 bool is_program_file(const std::string& name) { return name.ends_with(".pt2"); }
 
 }  // namespace penstock::imported

@@ -23,6 +23,9 @@ model::Model import_model(const std::string& path);
 /// are fixed. Empty: nothing.
 std::string note_of(const model::Model& model);
 
+/// Whether it is a model of import_model().
+bool is_program(const model::Model& model);
+
 /// Whether a --model names a file: it ends in ".pt2".
 bool is_program_file(const std::string& name);
 

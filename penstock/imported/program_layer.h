@@ -105,6 +105,7 @@ class ProgramLayer final : public model::Layer,
   std::vector<std::string> check(const model::Layer& piece, const shard::LayerTypes& types,
                                  const shard::Member& member) const override;
 
+  const model::Tensors& constants(at::Device device) const { return constants_.on(device); }
   const LayerParts& parts() const { return parts_; }
   /// Its steps alone.
   const FlatProgram& program() const { return program_; }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "penstock/job/begin_run.h"
+#include "penstock/job/compiled_run.h"
 #include "penstock/job/run_data.h"
 #include "penstock/job/run_plan.h"
 #include "penstock/job/run_warnings.h"
@@ -89,6 +90,7 @@ class Preparation {
     if (job != nullptr && !job->is_first()) listener_ = {};  // what all do, rank 0 tells
     load(request, job);
     if (!run_->data.summary.empty()) listener_.tell(run_->data.summary);
+    if (run_->request.run.compile) check_can_compile(run_->model, run_->request);
     choose_rate(run_->request);
     run_->large_batch = set_large_batch(run_->request, run_->model, run_->data.train->size());
     for (const LargeBatchNote& note : run_->large_batch)
@@ -117,6 +119,7 @@ class Preparation {
     require_memory_for_threads(own_threads());
     warn(offload_warning(run_->train.plan, options_.devices), will_train());
     warn(precision_warning(run_->train.plan, options_.devices), will_train());
+    compile();
     return std::move(*run_);
   }
 
@@ -203,6 +206,14 @@ class Preparation {
     if (known.mini_batch_size < 1) return;
     known.plan.micro_batches = std::max<int64_t>(plan.micro_batches.value_or(1), 1);
     check_batches(known);
+  }
+
+  void compile() {
+    if (!run_->request.run.compile || !will_train()) return;
+    options::TrainRequest request = run_->request;
+    request.run.batch_size = run_->train.mini_batch_size;
+    run_->model = compiled_for(run_->model, run_->train.plan, request,
+                               {.stop = options_.stop, .listener = listener_});
   }
 
   /// How long the learning rate's schedule will be, also where it goes on.
@@ -378,6 +389,7 @@ SerialOutcome check_against_serial(const PreparedRun& run, const Watching& watch
     options.learning_rate_steps = steps_of(options, run.data.train->size());
   SerialOutcome outcome{.check = train::check_against_serial(run.model, run.data, options,
                                                              run.request.run.check_steps)};
+  if (run.request.run.compile) outcome.check.reference += ", which runs the same compiled stages";
   outcome.equal = outcome.check.equal();
   // Only rank 0 has the reference.
   if (run.job != nullptr)

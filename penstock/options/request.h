@@ -112,6 +112,7 @@ struct RunRequest {
   int threads = 1;  ///< per worker
   std::string device = "cpu";
   bool device_graphs = false;
+  bool compile = false;  ///< the stages of a program, ahead of time
   net::FabricKind fabric = net::FabricKind::Auto;
   std::optional<net::TlsChoice> tls;  ///< nothing: as the launcher's variables say, else off
   int64_t deadline_s = 300;

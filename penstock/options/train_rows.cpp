@@ -206,6 +206,12 @@ std::vector<Row> run_rows() {
         .help = "On GPUs, give all kernels of a forward or backward pass in one call: faster where "
                 "launches take longer than kernels; with one version of the weights (flush, "
                 "latest, current), docs/devices.md"},
+       {.name = "--compile",
+        .keyword = "compile",
+        .slot = at<&R::run, &RunRequest::compile>,
+        .help = "Compile the stages of a program (FILE.pt2) ahead of time by PyTorch's compiler, "
+                "for workers on CPUs in float32: needs python3 with the same PyTorch, and a C++ "
+                "compiler; docs/compile.md"},
        {.name = "--deadline",
         .slot = at<&R::run, &RunRequest::deadline_s>,
         .help = "Longest time that a worker may wait, in seconds"},

@@ -23,6 +23,12 @@ size_t position_of(const std::vector<ValueRef>& values, ValueRef value) {
                              values.begin());
 }
 
+/// Ascending, each once.
+void add_reader(std::vector<LayerId>& readers, LayerId reader) {
+  const auto place = std::lower_bound(readers.begin(), readers.end(), reader);
+  if (place == readers.end() || *place != reader) readers.insert(place, reader);
+}
+
 void sort_unique(std::vector<ValueRef>& values) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
@@ -31,7 +37,8 @@ void sort_unique(std::vector<ValueRef>& values) {
 }  // namespace
 
 StageModule::StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer,
-                         StageId stage, const std::vector<model::LayerPrecision>& precisions)
+                         StageId stage, const std::vector<model::LayerPrecision>& precisions,
+                         Pieces pieces)
     : model_(&model), stage_(stage) {
   const graph::ModelGraph& graph = model.graph();
   PENSTOCK_CHECK(stage_of_layer.size() == graph.layers().size(), stage_of_layer.size(),
@@ -54,10 +61,40 @@ StageModule::StageModule(const model::Model& model, const std::vector<StageId>& 
     }
     num_model_weights_ += weights;
   }
+  if (pieces == Pieces::Together) find_pieces(precisions);
   find_boundary(stage_of_layer);
   lay_out_values();
   order_gradients(stage_of_layer);
   find_chains();
+}
+
+void StageModule::find_pieces(const std::vector<model::LayerPrecision>& precisions) {
+  const auto in_float32 = [](const model::LayerPrecision& one) {
+    return one == model::LayerPrecision{};
+  };
+  if (!std::all_of(precisions.begin(), precisions.end(), in_float32)) return;
+  const int num_layers = model_->graph().num_layers();
+  for (int l = 0; l < num_layers; ++l) {
+    const auto* const in = dynamic_cast<const model::InPiece*>(&model_->layer(LayerId{l}));
+    reader_of_.push_back(in == nullptr ? LayerId{l} : in->piece().last());
+    const auto found = std::lower_bound(layers_.begin(), layers_.end(), LayerId{l});
+    if (in == nullptr || in->piece().last() != LayerId{l} || found == layers_.end() ||
+        *found != LayerId{l})
+      continue;
+    const auto last = static_cast<size_t>(found - layers_.begin());
+    const auto length = static_cast<size_t>(l - in->piece().first().value);
+    PENSTOCK_CHECK(last >= length && layers_[last - length] == in->piece().first(), l, length);
+    std::vector<StageId> split(static_cast<size_t>(num_layers), StageId{0});
+    std::fill(split.begin() + in->piece().first().value, split.begin() + l + 1, StageId{1});
+    std::fill(split.begin() + l + 1, split.end(), StageId{2});
+    pieces_[last] = {&in->piece(), last - length,
+                     std::make_unique<StageModule>(*model_, split, StageId{1}, precisions,
+                                                   Pieces::LayerByLayer)};
+  }
+}
+
+LayerId StageModule::reader(LayerId layer) const {
+  return reader_of_.empty() ? layer : reader_of_[layer.index()];
 }
 
 void StageModule::find_boundary(const std::vector<StageId>& stage_of_layer) {
@@ -90,23 +127,41 @@ void StageModule::find_boundary(const std::vector<StageId>& stage_of_layer) {
   }
 }
 
+void StageModule::add_place(size_t i, const std::vector<ValueRef>& reads,
+                            const std::vector<ValueRef>& makes,
+                            std::map<ValueRef, size_t>& slot_of) {
+  LayerPlace& place = places_.emplace_back();
+  for (const ValueRef value : reads) {
+    const size_t slot = slot_of.at(value);
+    const auto found = std::find(place.sources.begin(), place.sources.end(), slot);
+    place.arguments.push_back(static_cast<size_t>(found - place.sources.begin()));
+    if (found == place.sources.end()) place.sources.push_back(slot);
+  }
+  place.first_output = num_slots_;
+  place.num_outputs = makes.size();
+  for (const ValueRef value : makes) slot_of[value] = num_slots_++;
+  maker_of_.resize(num_slots_ - inputs_.size(), i);
+  made_by_.push_back(makes);
+}
+
 void StageModule::lay_out_values() {
   num_slots_ = inputs_.size();
   std::map<ValueRef, size_t> slot_of;
   for (size_t i = 0; i < inputs_.size(); ++i) slot_of[inputs_[i]] = i;
-  for (const LayerId id : layers_) {
-    const graph::LayerNode& node = model_->graph().layer(id);
-    LayerPlace& place = places_.emplace_back();
-    for (const ValueRef value : node.inputs) {
-      const size_t slot = slot_of.at(value);
-      const auto found = std::find(place.sources.begin(), place.sources.end(), slot);
-      place.arguments.push_back(static_cast<size_t>(found - place.sources.begin()));
-      if (found == place.sources.end()) place.sources.push_back(slot);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto piece = pieces_.lower_bound(i);
+    if (piece != pieces_.end() && piece->second.first <= i) {
+      const StageModule& inner = *piece->second.layers;
+      const bool is_last = piece->first == i;
+      add_place(i, is_last ? inner.inputs() : std::vector<ValueRef>{},
+                is_last ? inner.outputs() : std::vector<ValueRef>{}, slot_of);
+      if (!is_last) places_.back().computed_in = piece->first;
+      continue;
     }
-    place.first_output = num_slots_;
-    place.num_outputs = static_cast<size_t>(node.num_outputs);
-    for (int o = 0; o < node.num_outputs; ++o) slot_of[ValueRef{id, o}] = num_slots_++;
-    maker_of_.resize(num_slots_ - inputs_.size(), places_.size() - 1);
+    const graph::LayerNode& node = model_->graph().layer(layers_[i]);
+    std::vector<ValueRef> makes;
+    for (int o = 0; o < node.num_outputs; ++o) makes.push_back({layers_[i], o});
+    add_place(i, node.inputs, makes, slot_of);
   }
   for (const ValueRef value : outputs_) output_slots_.push_back(slot_of.at(value));
 
@@ -133,8 +188,10 @@ void StageModule::order_gradients(const std::vector<StageId>& stage_of_layer) {
     bool weights = !model_->layer(LayerId{l}).parameters().empty();
     for (const ValueRef value : node.inputs) {
       if (!value.is_model_input()) weights = weights || from_weights[value.layer.index()];
-      std::vector<LayerId>& readers = consumers[value];
-      if (readers.empty() || readers.back() != LayerId{l}) readers.push_back(LayerId{l});
+      if (!value.is_model_input() && reader(value.layer) == reader(LayerId{l}) &&
+          value.layer != LayerId{l} && !reader_of_.empty())
+        continue;  // inside of a piece
+      add_reader(consumers[value], reader(LayerId{l}));
     }
     from_weights.push_back(weights);
   }
@@ -162,7 +219,7 @@ void StageModule::order_gradients(const std::vector<StageId>& stage_of_layer) {
   std::map<StageId, std::map<ValueRef, std::vector<GradientPlace>>> received;
   for (size_t k = 0; k < layers_.size(); ++k) {
     for (size_t o = 0; o < places_[k].num_outputs; ++o) {
-      const ValueRef value{layers_[k], static_cast<int>(o)};
+      const ValueRef value = made_by_[k][o];
       const size_t slot = places_[k].first_output + o;
       for (const GradientPart& part : parts_of(value)) {
         const GradientPlace place{slot, num_parts_[slot]++, 0};
@@ -190,10 +247,9 @@ void StageModule::find_chains() {
   std::vector<size_t> reader(num_slots_, places_.size());
   for (size_t i = places_.size(); i-- > 0;) {
     LayerPlace& place = places_[i];
-    const size_t only_reader = reader[place.first_output];
     if (place.num_outputs == 1 && num_parts_[place.first_output] == 1 &&
-        only_reader < places_.size())
-      place.next_in_chain = only_reader;
+        reader[place.first_output] < places_.size())
+      place.next_in_chain = reader[place.first_output];
     for (const size_t slot : place.sources) reader[slot] = i;
   }
 }
@@ -245,8 +301,9 @@ std::string StageModule::random_layer() const {
 }
 
 Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers,
-                                   TensorSpan arguments,
-                                   const model::ForwardContext& context) const {
+                                   TensorSpan arguments, const model::ForwardContext& context,
+                                   const SeesLayer& sees_layer) const {
+  if (places_[i].computed_in) return {};
   const graph::LayerNode& node = model_->graph().layer(layers_[i]);
   const size_t w = weight_offsets_[i];
   const size_t b = buffer_offsets_[i];
@@ -257,6 +314,10 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
     layer_context.carried = context.carried.subspan(c, carried_offsets_[i + 1] - c);
   }
   try {
+    if (const auto piece = pieces_.find(i); piece != pieces_.end())
+      return forward_piece(piece->second, weights, buffers, arguments, context, sees_layer);
+    if (sees_layer)
+      sees_layer(layers_[i], weights.subspan(w, weight_offsets_[i + 1] - w), arguments);
     Tensors results = model::forward_in(
         precisions_[i], model_->layer(layers_[i]), weights.subspan(w, weight_offsets_[i + 1] - w),
         buffers.subspan(b, buffer_offsets_[i + 1] - b), arguments, layer_context);
@@ -277,6 +338,23 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
   } catch (const std::exception& error) {
     throw RuntimeError("layer '" + node.name + "' (" + node.kind + "): " + error.what());
   }
+}
+
+Tensors StageModule::forward_piece(const PiecePlace& place, TensorSpan weights,
+                                   MutableTensorSpan buffers, TensorSpan arguments,
+                                   const model::ForwardContext& context,
+                                   const SeesLayer& sees_layer) const {
+  const size_t end = place.first + place.layers->layers().size();
+  const auto part = [&](auto all, const std::vector<size_t>& offsets) {
+    return all.subspan(offsets[place.first], offsets[end] - offsets[place.first]);
+  };
+  const TensorSpan own_weights = part(weights, weight_offsets_);
+  const MutableTensorSpan own_buffers = part(buffers, buffer_offsets_);
+  if (!sees_layer && context.carried.empty() && place.piece->takes(arguments, context))
+    return place.piece->forward(own_weights, own_buffers, arguments, context);
+  model::ForwardContext own_context = context;
+  if (!context.carried.empty()) own_context.carried = part(context.carried, carried_offsets_);
+  return place.layers->forward(own_weights, own_buffers, arguments, own_context, {}, sees_layer);
 }
 
 Tensors StageModule::outputs_of(TensorSpan values) const {
@@ -300,11 +378,7 @@ Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, Tens
     for (const size_t k : place.arguments) arguments.push_back(values[place.sources[k]]);
     for (const size_t slot : place.frees) values[slot].reset();
     if (before_layer) before_layer(i);
-    if (sees_layer) {
-      const size_t first = weight_offsets_[i];
-      sees_layer(layers_[i], weights.subspan(first, weight_offsets_[i + 1] - first), arguments);
-    }
-    Tensors results = forward_layer(i, weights, buffers, arguments, context);
+    Tensors results = forward_layer(i, weights, buffers, arguments, context, sees_layer);
     std::move(results.begin(), results.end(),
               values.begin() + static_cast<std::ptrdiff_t>(place.first_output));
   }

@@ -7,11 +7,13 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
+#include "penstock/model/piece.h"
 #include "penstock/model/precision.h"
 
 namespace penstock::runtime {
@@ -49,14 +51,21 @@ struct LayerPlace {
   /// The layer of the stage (position in layers()) behind this one in a chain: the only one that
   /// reads its only output. No gradients are summed inside a chain. Nothing at the end of one.
   std::optional<size_t> next_in_chain = {};
+  /// Of a layer of a piece that is not its last: the position of the last, which computes all of
+  /// them. Such a layer reads and makes nothing itself.
+  std::optional<size_t> computed_in = {};
 };
+
+/// Whether a stage's layers run together where they are a piece (model/piece.h).
+enum class Pieces : uint8_t { Together, LayerByLayer };
 
 /// Immutable; thread-safe; keeps a reference to the model, which must outlive it.
 class StageModule {
  public:
-  /// `precisions`: of the model's layers; empty: float32.
+  /// `precisions`: of the model's layers; empty: float32. Pieces run layer by layer in others.
   StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer, StageId stage,
-              const std::vector<model::LayerPrecision>& precisions = {});
+              const std::vector<model::LayerPrecision>& precisions = {},
+              Pieces pieces = Pieces::Together);
 
   StageId stage() const { return stage_; }
   /// Ascending.
@@ -117,9 +126,11 @@ class StageModule {
   /// That a layer takes random numbers in training, naming the first one; empty: none does.
   std::string random_layer() const;
 
-  /// One layer's forward pass. Throws RuntimeError naming the layer when an operator fails.
+  /// One layer's forward pass, or that of the piece whose last layer it is. Throws RuntimeError
+  /// naming the layer when an operator fails.
   Tensors forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers,
-                        TensorSpan arguments, const model::ForwardContext& context) const;
+                        TensorSpan arguments, const model::ForwardContext& context,
+                        const SeesLayer& sees_layer = {}) const;
   /// The values of outputs(), from the table.
   Tensors outputs_of(TensorSpan values) const;
   /// outputs(), each [batch, ...]; under autograd they get one graph from the weights and inputs.
@@ -131,6 +142,22 @@ class StageModule {
                   const SeesLayer& sees_layer = {}) const;
 
  private:
+  /// A piece of the stage, at the position of its last layer.
+  struct PiecePlace {
+    const model::Piece* piece = nullptr;
+    size_t first = 0;                     ///< position of its first layer
+    std::unique_ptr<StageModule> layers;  ///< the same layer by layer
+  };
+
+  void find_pieces(const std::vector<model::LayerPrecision>& precisions);
+  /// The layer as who reads a value: of a piece it is the last one.
+  LayerId reader(LayerId layer) const;
+  void add_place(size_t i, const std::vector<graph::ValueRef>& reads,
+                 const std::vector<graph::ValueRef>& makes,
+                 std::map<graph::ValueRef, size_t>& slot_of);
+  Tensors forward_piece(const PiecePlace& place, TensorSpan weights, MutableTensorSpan buffers,
+                        TensorSpan arguments, const model::ForwardContext& context,
+                        const SeesLayer& sees_layer) const;
   void find_boundary(const std::vector<StageId>& stage_of_layer);
   void lay_out_values();
   void order_gradients(const std::vector<StageId>& stage_of_layer);
@@ -152,6 +179,9 @@ class StageModule {
   std::vector<size_t> model_weights_;
   size_t num_model_weights_ = 0;
   std::vector<LayerPlace> places_;
+  std::map<size_t, PiecePlace> pieces_;                ///< by the position of the last layer
+  std::vector<std::vector<graph::ValueRef>> made_by_;  ///< by position: the values of the table
+  std::vector<LayerId> reader_of_;    ///< of all the model's layers; empty: themselves
   std::vector<size_t> output_slots_;  ///< per stage output: its place in the table
   std::vector<size_t> maker_of_;
   std::vector<size_t> num_parts_;  ///< per value of the table

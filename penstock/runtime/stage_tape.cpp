@@ -20,8 +20,9 @@ template <class Joins>
 SegmentEnds segment_ends(const StageModule& module, Joins joins) {
   SegmentEnds ends(module.places().size());
   for (size_t i = ends.size(); i-- > 0;) {
+    const std::optional<size_t> last = module.places()[i].computed_in;
     const std::optional<size_t> next = module.places()[i].next_in_chain;
-    ends[i] = next && joins(i, *next) ? ends[*next] : i;
+    ends[i] = last ? ends[*last] : next && joins(i, *next) ? ends[*next] : i;
   }
   return ends;
 }
@@ -37,8 +38,9 @@ SegmentEnds cut_by_weights(const StageModule& module, int64_t most_bytes) {
   const std::vector<model::Shape> shapes = module.weight_shapes();
   std::vector<int64_t> sums(module.places().size());  // of the segment, from this layer on
   for (size_t i = 0; i < sums.size(); ++i) {
+    int64_t& sum = sums[module.places()[i].computed_in.value_or(i)];
     for (size_t w = offsets[i]; w < offsets[i + 1]; ++w)
-      sums[i] += c10::multiply_integers(shapes[w]) * static_cast<int64_t>(sizeof(float));
+      sum += c10::multiply_integers(shapes[w]) * static_cast<int64_t>(sizeof(float));
   }
   // Asked from the last layer to the first.
   return segment_ends(module, [&](size_t i, size_t next) {

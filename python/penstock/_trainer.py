@@ -150,6 +150,9 @@ class Trainer:
         "cuda:0,cuda:1" (neighbouring workers share one where there are more workers), or a
         torch.device. Batches and `state_dict` stay in the memory of the host. Not in a job
     :param cuda_graphs: on GPUs, give all kernels of a forward or backward pass in one call
+    :param compile: run the stages as PyTorch's compiler makes them, ahead of time, where that is
+        possible: on CPUs, in float32. The first trainer of a model takes 10 to 60 s per stage
+        longer, later ones find the stages in the user's folder of caches
     :param profile_cache: a folder in which measured profiles are kept, for later trainers of the
         same model, batch size and machine; False: none; "new": measure again. None or True: as the
         variable PENSTOCK_PROFILE_CACHE says, or penstock/profiles in the user's folder of caches
@@ -218,6 +221,7 @@ class Trainer:
         precision: str | None = None,
         device: str | torch.device = "cpu",
         cuda_graphs: bool = False,
+        compile: bool = False,
         profile_cache: PathLike | bool | None = None,
         fabric: str = "auto",
         tls: PathLike | None = None,
@@ -366,9 +370,13 @@ class Trainer:
             text = Path(plan).read_text()
         may_idle = plan is None and (self._job is None or workers >= self._job.training_ranks)
         self._session = _core.Session(
-            self._model, text, dict(shared, **rates, cuda_graphs=bool(cuda_graphs)), self._job,
+            self._model, text,
+            dict(shared, **rates, cuda_graphs=bool(cuda_graphs), compile=bool(compile)), self._job,
             may_idle,
-        )
+        )  # fmt: skip
+        for note in self._session.compile_notes:
+            if self.rank == 0 and note.startswith("warning: "):
+                warnings.warn(note.removeprefix("warning: ").strip(), stacklevel=2)
         self._plan: dict[str, Any] = json.loads(self._session.plan)
         used = self._plan_workers()
         if plan is None and strategy != "auto" and used < workers:
