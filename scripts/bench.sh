@@ -72,7 +72,7 @@ build_commit() {
   ln -sfn "$(readlink -f build/torch-wheel)" "$tree/build/torch-wheel"
   # The programs outlive the tree, so they find libtorch in this one.
   configure_options=("-DCMAKE_BUILD_RPATH=$REPO_ROOT/build/torch-wheel/lib")
-  (cd "$tree" && configure_and_build "release$torch_preset" penstock)
+  (cd "$tree" && configure_and_build "release$torch_preset" penstock >&2)
   keep_programs "$tree/build/release$torch_preset" "$commit"
   rm -rf "$tree"
 }
@@ -123,7 +123,7 @@ if [[ "$install" == yes ]]; then
   scripts/install-deps.sh --wheel --bench
 fi
 choose_torch wheel
-configure_and_build "release$torch_preset" penstock
+configure_and_build "release$torch_preset" penstock >&2  # results alone go to standard output
 if [[ "$guard" == yes ]]; then
   guard "${options[@]}"
   exit 0

@@ -110,6 +110,37 @@ def resnet50(classes=1000):
     return ResNet(Bottleneck, (3, 4, 6, 3), classes)
 
 
+def mlp(width=4096, depth=5, classes=10):
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+def vgg_small(classes=10):
+    layers, inputs = [], 3
+    for width in (64, 128, 256):
+        layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU(),
+                   nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        inputs = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4096, 512), nn.ReLU(),
+                         nn.Linear(512, classes))
+
+
+class Lstm(nn.Module):
+    """Classifies rows of tokens."""
+
+    def __init__(self, tokens=1000, width=512, depth=4, classes=10):
+        super().__init__()
+        self.tokens = nn.Embedding(tokens, width)
+        self.layers = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(depth))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x)[0]
+        return self.head(x[:, -1])
+
+
 def case(name):
     """A model, a batch of inputs and one of targets."""
     torch.manual_seed(1)

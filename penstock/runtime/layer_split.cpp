@@ -16,7 +16,7 @@ using torch::autograd::Node;
 namespace {
 
 /// Operations that make the gradients of their operands independently of each other.
-constexpr std::array<std::string_view, 10> kSeparable = {
+constexpr std::array<std::string_view, 11> kSeparable = {
     "AddmmBackward0",
     "MmBackward0",
     "BmmBackward0",
@@ -26,6 +26,7 @@ constexpr std::array<std::string_view, 10> kSeparable = {
     "MvBackward0",
     "MulBackward0",
     "AddBackward0",
+    "torch::autograd::CppNode<penstock::model::BlockedProduct>",     // model/layers/blocked_product
     "torch::autograd::CppNode<penstock::model::RecurrentProduct>"};  // model/layers/lstm_sequence
 
 bool is_separable(const Node& node) {

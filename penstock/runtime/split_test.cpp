@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "penstock/model/layers/blocked_product.h"
 #include "penstock/model/sequence_builder.h"
 #include "penstock/model/zoo.h"
 #include "penstock/runtime/layer_tape.h"
@@ -402,6 +403,26 @@ TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {
       values, [&](const std::vector<size_t>& places, Tensors&) { made.push_back(places); });
   EXPECT_EQ(made, (std::vector<std::vector<size_t>>{{6, 7}, {2, 3, 4, 5}, {0, 1}}));
   expect_equal(gradients, bench.gradients(false));
+}
+
+TEST(LayerTape, LargeProductsMakeTheGradientsOfTheirWeightsLater) {
+  if (!model::detail::has_blocked_product()) GTEST_SKIP() << "no oneDNN product in this libtorch";
+  const at::AutoGradMode with_graph(true);
+  const std::vector<at::Tensor> weights{at::arange(64, at::kFloat).view({4, 16}).requires_grad_(),
+                                        at::ones({4}).requires_grad_()};
+  const at::Tensor input = at::arange(128, at::kFloat).view({8, 16});
+  LayerTape tape;
+  const at::Tensor entered = tape.enter(input, true);
+  tape.use(weights);
+  tape.leave(
+      std::vector<at::Tensor>{model::detail::blocked_linear(entered, weights[0], weights[1])});
+  const at::Tensor ones = at::ones({8, 4});
+  const LayerTape::Gradients first = tape.backward_inputs({ones});
+  EXPECT_TRUE(at::allclose(first.inputs[0], ones.mm(weights[0].detach())));
+  EXPECT_FALSE(first.weights[0].defined() || first.weights[1].defined());
+  const std::vector<at::Tensor> later = tape.backward_weights();
+  EXPECT_TRUE(at::allclose(later[0], ones.t().mm(input)));
+  EXPECT_TRUE(at::allclose(later[1], at::full({4}, 8.0)));
 }
 
 TEST(LayerTape, FreesTheGradientOfAnOutputOnceItHasBeenRead) {

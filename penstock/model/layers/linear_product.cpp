@@ -4,6 +4,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/linear.h>
 
+#include "penstock/model/layers/blocked_product.h"
 #include "penstock/model/torch_compat.h"
 
 namespace penstock::model {
@@ -33,6 +34,8 @@ bool may_be_padded(const at::Tensor& input, const at::Tensor& weight, const at::
 }  // namespace
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  if (detail::is_faster_blocked(input, weight, bias))
+    return detail::blocked_linear(input, weight, bias);
   if (!may_be_padded(input, weight, bias)) return at::linear(input, weight, bias);
   const at::ScalarType type = gpu_autocast_type().value_or(input.scalar_type());
   const int64_t multiple = fast_multiple(type);
