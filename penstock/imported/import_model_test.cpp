@@ -16,16 +16,19 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "penstock/imported/known_operators.h"
 #include "penstock/imported/special_operators.h"
 #include "penstock/model/counts_targets.h"
 #include "penstock/model/device/testing_other_device.h"
+#include "penstock/model/precision.h"
 #include "penstock/train/checkpoint/safetensors.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/numbers/rng.h"
+#include "penstock/util/process/processor.h"
 
 namespace penstock::imported {
 namespace {
@@ -346,6 +349,32 @@ TEST(ImportModel, WhatNoLayerChangesStaysInTheStateDict) {
   ASSERT_EQ(tied.extra_state().size(), 1u);
   EXPECT_EQ(tied.extra_state().front().key, "up.weight");
   EXPECT_EQ(tied.extra_state().front().same_as, "down.weight");
+}
+
+/// transformer.pt2 has products, norms, and a table that is the weight of its last product.
+TEST(ImportModel, ProductsHaveShortWeightsWhereTheProcessorMultipliesThem) {
+  const Model model = import_model(fixture("transformer.pt2"));
+  const bool pays = multiplies(FloatType::BFloat16);
+  std::set<std::string> tied;
+  for (const graph::TieGroup& group : graph::tie_groups(model.graph())) {
+    for (const graph::ParameterRef& parameter : group)
+      tied.insert(model.graph().layer(parameter.layer).name);
+  }
+  const auto precisions = model::layer_precisions(model, Precision::BFloat16);
+  int short_products = 0;
+  for (const graph::LayerNode& layer : model.graph().layers()) {
+    const model::LayerPrecision& found = precisions[model.graph().find(layer.name).index()];
+    SCOPED_TRACE(layer.name);
+    EXPECT_EQ(found.autocasts, pays);
+    EXPECT_EQ(found.computes_in_float32, !pays);
+    const bool is_product = layer.kind == "linear" && !tied.contains(layer.name);
+    if (layer.kind == "layer_norm" || tied.contains(layer.name) || !pays)
+      EXPECT_EQ(found.weights, at::kFloat);
+    if (!is_product || !pays) continue;
+    EXPECT_EQ(found.weights, at::kBFloat16);
+    ++short_products;
+  }
+  EXPECT_EQ(short_products > 0, pays);
 }
 
 TEST(ImportModel, FrozenParametersAreConstants) {

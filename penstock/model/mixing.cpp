@@ -78,7 +78,6 @@ void run(const Model& model, std::vector<Pass>& passes) {
 
 double largest(const at::Tensor& values) { return values.abs().max().item<double>(); }
 
-
 /// One sample after the other: logits of large vocabularies are larger than the model's weights.
 bool differ(const std::vector<at::Tensor>& ones, const std::vector<at::Tensor>& others) {
   if (ones.size() != others.size()) return true;

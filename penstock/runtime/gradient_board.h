@@ -47,7 +47,7 @@ class GradientBoard {
 
   const std::vector<WeightShare> shares_;
   Mutex mutex_;
-  std::vector<Entry> entries_ GUARDED_BY(mutex_);               ///< by weight
+  std::vector<Entry> entries_ GUARDED_BY(mutex_);                ///< by weight
   std::vector<std::deque<size_t>> complete_ GUARDED_BY(mutex_);  ///< by replica: weights
 };
 

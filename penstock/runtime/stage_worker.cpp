@@ -147,8 +147,7 @@ void StageWorker::expect_step(const std::vector<Action>& actions, size_t place) 
     const Action& next = actions[i];
     // NORM is the worker's, and reads the gradients of all its stages.
     if (next.op == Op::NormGradients) return;
-    if (next.stage != actions[place].stage || is_message(next.op) ||
-        next.op == Op::SyncGradients)
+    if (next.stage != actions[place].stage || is_message(next.op) || next.op == Op::SyncGradients)
       continue;
     if (next.op == Op::Step) return stage(next.stage).expect_step(next, std::move(freed));
     if (next.op != Op::FreeWeights) return;

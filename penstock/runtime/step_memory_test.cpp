@@ -43,9 +43,8 @@ TEST(StepMemory, ALayersGradientsGoBeforeThoseOfTheLayerBeforeItAreMade) {
 }
 
 TEST(StepMemory, APipelineThatStashesStepsIntoTheMemoryOfTheVersionThatGoes) {
-  const Case setup{.kind = Strategy::OneFOneB,
-                   .replicas = {1, 1},
-                   .policy = schedule::WeightPolicy::Stash};
+  const Case setup{
+      .kind = Strategy::OneFOneB, .replicas = {1, 1}, .policy = schedule::WeightPolicy::Stash};
   // The first stage, half of the weights, has a second version.
   EXPECT_LT(sets_at_peak(setup), 3.0);
 }

@@ -144,7 +144,7 @@ class WeightStore {
   std::deque<Held> versions_;  ///< ascending; the last is the latest
   WeightVersion latest_{0};
   std::vector<WeightVersion> gone_;  ///< dropped by begin_step(), and still to be released
-  Tensors masters_;  ///< per weight; undefined where its versions are float32
+  Tensors masters_;                  ///< per weight; undefined where its versions are float32
   std::vector<Tensors> state_;
   std::vector<Tensors> spare_;  ///< per weight: memory of dead versions
 };

@@ -167,8 +167,7 @@ Tensors ModelPass::state_of(const graph::ParameterRef& parameter, const at::Tens
 }
 
 at::Tensor& ModelPass::scratch(const at::Tensor& like) {
-  at::Tensor& memory =
-      scratch_[{like.scalar_type(), like.sizes().vec(), like.strides().vec()}];
+  at::Tensor& memory = scratch_[{like.scalar_type(), like.sizes().vec(), like.strides().vec()}];
   if (!memory.defined()) memory = at::zeros_like(like).requires_grad_();
   return memory;
 }

@@ -64,8 +64,7 @@ void SoleSums::step_made(MicroBatchId micro_batch, const std::vector<size_t>& pl
 
 void SoleSums::step_rest(const Tensors& gradients) {
   for (size_t w = 0; w < gradients.size(); ++w) {
-    if (!stepped_[w])
-      context_.replica.weights.step_weights(w, TensorSpan(gradients).subspan(w, 1));
+    if (!stepped_[w]) context_.replica.weights.step_weights(w, TensorSpan(gradients).subspan(w, 1));
   }
 }
 

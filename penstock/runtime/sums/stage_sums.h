@@ -88,7 +88,7 @@ class SoleSums : public StageSums {
   void step_made(MicroBatchId micro_batch, const std::vector<size_t>& places);
   void step_rest(const Tensors& gradients);
 
-  std::vector<bool> rounded_;  ///< by weight; empty: none
+  std::vector<bool> rounded_;       ///< by weight; empty: none
   std::optional<StepAhead> ahead_;  ///< the step that may begin, or has begun
   std::vector<bool> stepped_;       ///< by weight; empty: it has not begun
   GradientBuffer gradients_;
