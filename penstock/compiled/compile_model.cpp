@@ -16,7 +16,7 @@
 #include "penstock/imported/piece_steps.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/util/error.h"
-#include "penstock/util/process/processor_name.h"
+#include "penstock/util/process/processor.h"
 
 namespace penstock::compiled {
 
