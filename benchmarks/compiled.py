@@ -109,9 +109,10 @@ def _pytorch(net, x, y, threads, compiled):
 def _penstock(net, x, y, args, strategy, compiled):
     import penstock
 
+    parts = {"serial": 1, "dp": args.workers}.get(strategy, 2 * args.workers)
     trainer = penstock.Trainer(
         net, x, strategy=strategy, workers=args.workers, lr=0.001, momentum=0.9, threads=1,
-        batch_size=len(x), compile=compiled, micro_batches=1 if strategy == "serial" else None,
+        batch_size=len(x), compile=compiled, micro_batches=parts,
     )  # fmt: skip
     return lambda: trainer.step(x, y)["loss"]
 
