@@ -111,7 +111,10 @@ class PythonSession {
           .say = [this](const std::string& text) { compile_notes_.push_back(text); }};
       compiled_ = interruptibly(stop_, [&]() -> std::optional<model::Model> {
         return job::compiled_for(model_->model(), plan_, request,
-                                 {.python = python, .stop = &stop_, .listener = listener});
+                                 {.python = python,
+                                  .stop = &stop_,
+                                  .listener = listener,
+                                  .job = job_ == nullptr ? nullptr : &job_->job()});
       });
     }
     session_ = std::make_unique<train::Session>(compiled_ ? *compiled_ : model_->model(), train);

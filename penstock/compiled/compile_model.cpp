@@ -31,9 +31,13 @@ struct Range {
 class Compiler {
  public:
   Compiler(const model::Model& model, const CompileOptions& options)
-      : model_(model),
-        options_(options),
-        place_(options.place.empty() ? usual_package_place() : options.place) {}
+      : model_(model), options_(options) {
+    try {
+      place_ = options.place.empty() ? usual_package_place() : options.place;
+    } catch (const ConfigError& error) {
+      note_no_compiler(error);
+    }
+  }
 
   CompiledModel run(const std::vector<StageId>& stage_of_layer) {
     std::vector<std::shared_ptr<const model::Layer>> layers;
@@ -43,12 +47,14 @@ class Compiler {
       const std::shared_ptr<const model::Piece> piece = piece_of(range);
       if (piece == nullptr) continue;
       ++pieces_;
+      compiled_ += fmt::format("{} to {}\n", range.first.value, range.last.value);
       for (int l = range.first.value; l <= range.last.value; ++l) {
         auto& layer = layers[static_cast<size_t>(l)];
         layer = std::make_shared<PieceLayer>(layer, piece);
       }
     }
-    return {with_layers(std::move(layers)), pieces_, made_now_, std::move(notes_)};
+    return {with_layers(std::move(layers)), pieces_, made_now_, std::move(compiled_),
+            std::move(notes_)};
   }
 
  private:
@@ -80,6 +86,11 @@ class Compiler {
     return all;
   }
 
+  void note_no_compiler(const Error& error) {
+    has_compiler_ = false;
+    notes_.push_back(fmt::format("the stages run without a compiler: {}", error.what()));
+  }
+
   imported::PieceSteps steps_of(const Range& range) const {
     std::vector<StageId> split(static_cast<size_t>(model_.graph().num_layers()), StageId{0});
     std::fill(split.begin() + range.first.value, split.begin() + range.last.value + 1, StageId{1});
@@ -102,8 +113,7 @@ class Compiler {
       const imported::PieceSteps steps = steps_of(range);
       return std::make_shared<CompiledPiece>(range.first, range.last, program_of(steps), steps);
     } catch (const NoCompiler& error) {
-      has_compiler_ = false;
-      notes_.push_back(fmt::format("the stages run without a compiler: {}", error.what()));
+      note_no_compiler(error);
       return nullptr;
     } catch (const Error& error) {
       if (options_.stop != nullptr && *options_.stop) throw;
@@ -117,7 +127,7 @@ class Compiler {
     Json request = steps.text;
     request["torch"] = TORCH_VERSION;
     request["threads"] = options_.threads;
-    request["processor"] = processor_name();
+    request["processor"] = processor_name() + ' ' + processor_features();
     const std::string text = to_text(request);
     const auto [known, is_new] = programs_.emplace(text, nullptr);
     if (!is_new) {  // the same layers once more
@@ -143,6 +153,7 @@ class Compiler {
   const CompileOptions& options_;
   std::filesystem::path place_;
   std::map<std::string, std::shared_ptr<const PieceProgram>> programs_;
+  std::string compiled_;
   std::vector<std::string> notes_;
   bool has_compiler_ = true;
   int pieces_ = 0;

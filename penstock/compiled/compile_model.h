@@ -36,15 +36,16 @@ struct CompileOptions {
 
 struct CompiledModel {
   model::Model model;
-  int pieces = 0;                  ///< that are compiled
-  int made_now = 0;                ///< of them; the others were in the cache
+  int pieces = 0;    ///< that are compiled
+  int made_now = 0;  ///< of them; the others were in the cache
+  /// Which layers they have: models with the same text work together as the ranks of a job.
+  std::string compiled;
   std::vector<std::string> notes;  ///< what is not compiled, and why
 };
 
 /// Blocks for 10 to 60 s per piece that is not in the cache. Never fails for want of a compiler: a
 /// piece that cannot be compiled runs layer by layer, and a note says why. Throws ConfigError where
-/// this libtorch has no packages, or no layer is of a program of torch.export; RuntimeError when
-/// stopped.
+/// this libtorch has no packages, RuntimeError when stopped.
 CompiledModel compile_model(const model::Model& model, const std::vector<StageId>& stage_of_layer,
                             const CompileOptions& options);
 

@@ -104,8 +104,11 @@ class _Forward:
         outputs = [values[name] for name in piece["outputs"]]
         if piece["shares_output"]:
             outputs[0] = outputs[0].reshape([1]).expand([piece["samples"]])
-        # No result is a view of another one, nor an argument itself.
-        outputs = [torch.ops.aten.clone.default(one) for one in outputs]
+        # No result is a view of another one, nor an argument itself. Gradients come contiguous.
+        outputs = [
+            torch.ops.aten.clone.default(one, memory_format=torch.contiguous_format)
+            for one in outputs
+        ]
         changed = [values[t["name"]] for t in piece["arguments"] if t["role"] == "buffer"]
         return tuple(outputs) + tuple(one.detach() for one in changed)
 
@@ -251,6 +254,8 @@ def _main(folder):
         _try(piece, about, folder)
     except Exception as error:
         traceback.print_exc()
+        if isinstance(error, (OSError, MemoryError)):
+            code = 4  # another time it may go well
         text = str(error).strip().split("\n")[0] or type(error).__name__
         (folder / "failure.txt").write_text(text)
         return code

@@ -24,8 +24,9 @@ struct PieceBackward final : torch::autograd::Node {
     PENSTOCK_CHECK(given.size() == interface.tangents.size(), given.size());
     for (size_t i = 0; i < given.size(); ++i) {
       const at::Tensor like = outputs[i];
-      saved.push_back(given[i].defined() ? given[i].to(at::kFloat).contiguous()
-                                         : at::zeros(like.sizes(), like.options()));
+      saved.push_back(given[i].defined()
+                          ? given[i].to(at::kFloat).contiguous()
+                          : at::zeros(like.sizes(), like.options().device(at::kCPU)));
     }
     Tensors arguments = std::move(saved);
     saved.clear();

@@ -8,7 +8,9 @@
 
 #include "penstock/util/error.h"
 
-#if __has_include(<torch/csrc/inductor/aoti_package/model_package_loader.h>)
+#include <torch/version.h>
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 9)
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 namespace penstock::compiled {

@@ -26,7 +26,7 @@ class Package {
   /// autograd.
   model::Tensors run(const model::Tensors& arguments) const;
 
-  /// Whether this libtorch can load packages: since 2.6.
+  /// Whether this libtorch can load packages: since 2.9.
   static bool can_load();
 
  private:

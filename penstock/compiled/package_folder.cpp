@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -64,7 +65,7 @@ class Descriptor {
  public:
   explicit Descriptor(const fs::path& file)
       : number_(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
-    if (number_ < 0) throw ConfigError(fmt::format("cannot write {}", file.string()));
+    if (number_ < 0) throw NoCompiler(fmt::format("cannot write {}", file.string()));
   }
   ~Descriptor() { ::close(number_); }
   Descriptor(const Descriptor&) = delete;
@@ -111,9 +112,12 @@ class Workshop {
  public:
   explicit Workshop(const fs::path& beside)
       : path_(fs::path(beside) += fmt::format(".{}", ::getpid())) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-    fs::permissions(path_, fs::perms::owner_all);
+    std::error_code error;
+    fs::remove_all(path_, error);
+    if (!error) fs::create_directories(path_, error);
+    if (!error) fs::permissions(path_, fs::perms::owner_all, error);
+    if (error)
+      throw NoCompiler(fmt::format("cannot write {}: {}", path_.string(), error.message()));
   }
   ~Workshop() {
     std::error_code error;
@@ -126,6 +130,20 @@ class Workshop {
  private:
   fs::path path_;
 };
+
+/// Waits for a process that makes the same, in short pieces, for a signal ends the wait.
+std::unique_ptr<OutputLock> lock_of(const fs::path& file, const std::atomic<bool>* stop) {
+  constexpr std::chrono::milliseconds kPiece{200};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+  for (;;) {
+    try {
+      return std::make_unique<OutputLock>(file, kPiece);
+    } catch (const ConfigError&) {
+      if (stop != nullptr && *stop) throw RuntimeError("compiling was stopped");
+      if (std::chrono::steady_clock::now() > end) throw;
+    }
+  }
+}
 
 void remove_oldest(const fs::path& place) {
   std::vector<std::pair<fs::file_time_type, fs::path>> folders;
@@ -164,7 +182,8 @@ bool PackageFolder::is_whole() const {
 std::string PackageFolder::failure() const {
   try {
     if (read_file(path_ / "request.json") != request_) return {};
-    return printable(read_file(path_ / "failure.txt"));
+    return fmt::format("{} (kept in {}: delete it to try again)",
+                       printable(read_file(path_ / "failure.txt")), path_.string());
   } catch (const Error&) {
     return {};
   }
@@ -179,8 +198,9 @@ void PackageFolder::make(const std::string& python, const std::atomic<bool>* sto
   std::error_code error;
   fs::create_directories(place_, error);
   // Ranks of a job on one machine want the same at the same time.
-  const OutputLock lock(fs::path(path_) += ".making", std::chrono::minutes(10));
+  const std::unique_ptr<OutputLock> lock = lock_of(fs::path(path_) += ".making", stop);
   if (is_whole()) return;
+  if (const std::string why = failure(); !why.empty()) throw ConfigError(why);
   const Workshop workshop(path_);
   write_file_atomic(workshop.path() / "request.json", request_);
   std::exception_ptr failed;
@@ -197,7 +217,7 @@ void PackageFolder::make(const std::string& python, const std::atomic<bool>* sto
   fs::rename(workshop.path(), path_, error);
   // Another process has made the same meanwhile.
   if (error && !is_whole() && failure().empty())
-    throw ConfigError(fmt::format("cannot write {}: {}", path_.string(), error.message()));
+    throw NoCompiler(fmt::format("cannot write {}: {}", path_.string(), error.message()));
   remove_oldest(place_);
   if (failed) std::rethrow_exception(failed);
 }

@@ -1,6 +1,7 @@
 #include "penstock/imported/device_copies.h"
 
 #include <tuple>
+#include <utility>
 
 namespace penstock::imported {
 
@@ -10,7 +11,9 @@ bool DeviceCopies::before(at::Device one, at::Device other) {
 
 const model::Tensors& DeviceCopies::on_host() const {
   std::call_once(read_, [this] {
-    for (const auto& constant : stored_) tensors_.push_back(constant->tensor());
+    model::Tensors read;  // all or none, where a file cannot be read
+    for (const auto& constant : stored_) read.push_back(constant->tensor());
+    tensors_ = std::move(read);
   });
   return tensors_;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <vector>
 
 #include "penstock/compiled/compile_model.h"
 #include "penstock/imported/import_model.h"
@@ -31,6 +33,24 @@ void check_can_compile(const model::Model& model, const options::TrainRequest& r
   }
 }
 
+namespace {
+
+/// What the ranks have compiled, and why not more: empty where all have the same.
+std::string difference(const std::vector<std::string>& ranks) {
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    const auto layers_of = [&](size_t r) { return ranks[r].substr(0, ranks[r].find('|')); };
+    if (layers_of(rank) == layers_of(0)) continue;
+    const size_t other = ranks[rank].ends_with('|') ? 0 : rank;
+    return fmt::format(
+        "the ranks cannot compile the same layers, so all run without a compiler; "
+        "rank {}: {}",
+        other, ranks[other].substr(ranks[other].find('|') + 1));
+  }
+  return {};
+}
+
+}  // namespace
+
 model::Model compiled_for(const model::Model& model, const plan::Plan& plan,
                           const options::TrainRequest& request, const CompiledRunOptions& options) {
   options::TrainRequest planned = request;
@@ -50,8 +70,20 @@ model::Model compiled_for(const model::Model& model, const plan::Plan& plan,
       .tell = [&](const std::string& text) { options.listener.tell("compile: " + text); }};
   if (!options.python.empty()) compile.python = options.python;
   const auto begin = std::chrono::steady_clock::now();
-  compiled::CompiledModel made =
-      compiled::compile_model(model, plan::stage_of_layer(plan, model.graph()), compile);
+  std::optional<compiled::CompiledModel> compiled_model;
+  const auto make = [&] {
+    compiled_model.emplace(
+        compiled::compile_model(model, plan::stage_of_layer(plan, model.graph()), compile));
+    const std::vector<std::string>& notes = compiled_model->notes;
+    return compiled_model->compiled + '|' + (notes.empty() ? std::string() : notes.front());
+  };
+  if (options.job == nullptr) {
+    make();
+  } else if (const std::string why = difference(options.job->together(make)); !why.empty()) {
+    options.listener.tell(fmt::format("warning: compile: {}\n", why));
+    return model;
+  }
+  compiled::CompiledModel& made = *compiled_model;
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   for (const std::string& note : made.notes)
     options.listener.tell(fmt::format("warning: compile: {}\n", note));

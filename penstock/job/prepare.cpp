@@ -209,11 +209,11 @@ class Preparation {
   }
 
   void compile() {
-    if (!run_->request.run.compile || !will_train()) return;
+    if (!run_->request.run.compile || run_->is_finished) return;
     options::TrainRequest request = run_->request;
     request.run.batch_size = run_->train.mini_batch_size;
     run_->model = compiled_for(run_->model, run_->train.plan, request,
-                               {.stop = options_.stop, .listener = listener_});
+                               {.stop = options_.stop, .listener = listener_, .job = run_->job});
   }
 
   /// How long the learning rate's schedule will be, also where it goes on.

@@ -1,5 +1,6 @@
 #include "penstock/model/loss.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>

@@ -155,6 +155,15 @@ class Autocast {
   at::ScalarType type_before_;
 };
 
+/// Whether this thread's products on CPUs are computed in 16 bits.
+inline bool cpu_autocasts() {
+#if TORCH_VERSION_MAJOR >= 2
+  return at::autocast::is_autocast_enabled(at::kCPU);
+#else
+  return at::autocast::is_cpu_enabled();
+#endif
+}
+
 /// In which this thread's products on GPUs are computed; nothing: in the type of what is
 /// multiplied.
 inline std::optional<at::ScalarType> gpu_autocast_type() {

@@ -147,6 +147,12 @@ void WeightStore::begin_step(const model::StepContext& context,
   // be needed.
   for (size_t i = 0; i < current.weights.size(); ++i)
     step_.in_place[i] = current.released && !shared_with_older(i);
+  if (has_shared_memory_ &&
+      std::find(step_.in_place.begin(), step_.in_place.end(), false) != step_.in_place.end()) {
+    throw ConfigError(
+        "the schedule steps weights that it releases later: replicas that have them in one memory "
+        "need FREE before STEP");
+  }
   Held next{.version = WeightVersion{latest_.value + 1}, .weights = current.weights};
   latest_ = next.version;
   unstepped_ = current.weights.size();
@@ -344,7 +350,7 @@ void WeightStore::exchange_average() {
 }
 
 std::optional<int64_t> WeightStore::steps_made() const {
-  const bool is_whole = latest_.value == 0 || share_.empty();
+  const bool is_whole = latest_.value == 0 || share_.empty() || has_shared_memory_;
   return unstepped_ == 0 && is_whole ? std::optional(latest_.value) : std::nullopt;
 }
 

@@ -92,8 +92,11 @@ class WeightStore {
 
   /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
+  /// The stage's replicas have their weights in one memory, and each steps its share of it. Then
+  /// begin_step() throws ConfigError where the newest version was not released.
+  void set_shared_memory() { has_shared_memory_ = true; }
   /// The steps since then; nothing: the last one has not changed all weights, or other replicas
-  /// make parts of it.
+  /// make parts of it in memory of their own.
   std::optional<int64_t> steps_made() const;
 
   /// Versions alive, and bytes held for versions (with memory kept for reuse), for the float32
@@ -139,6 +142,7 @@ class WeightStore {
 
   std::vector<const model::Optimizer*> optimizers_;  ///< per weight
   WeightShare share_;                                ///< empty: all
+  bool has_shared_memory_ = false;
   Step step_;
   size_t unstepped_ = 0;       ///< weights that the step has yet to change
   std::deque<Held> versions_;  ///< ascending; the last is the latest

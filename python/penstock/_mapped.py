@@ -34,6 +34,10 @@ def map_to_file(module: torch.nn.Module, path: Path) -> None:
     :param path: what `penstock.export` has made of the module as it is now
     """
     records = _records(path)
+    try:
+        file = np.memmap(path, np.uint8, "c")
+    except OSError:
+        return  # they stay in memory
     gc.collect()  # torch.export leaves circles
     tensors = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
     users = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
@@ -43,8 +47,8 @@ def map_to_file(module: torch.nn.Module, path: Path) -> None:
         offset, num_bytes = records.get(name, (0, 0))
         if num_bytes != tensor.nbytes:
             continue
-        pages = np.memmap(path, np.uint8, "c", offset, (num_bytes,))
-        tensor.data = torch.from_numpy(pages).view(tensor.dtype).view(tensor.shape)
+        pages = torch.from_numpy(file[offset : offset + num_bytes])
+        tensor.data = pages.view(tensor.dtype).view(tensor.shape)
     _core.give_back_freed_memory()
 
 

@@ -357,7 +357,8 @@ class Trainer:
             precision=precision, profile_cache=_cache(profile_cache),
         )
         if self._job is not None:
-            asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}
+            asked = {**request, **rates, "compile": bool(compile),
+                     "plan": json.dumps(plan, default=os.fspath)}  # fmt: skip
             for option, value in asked.items():
                 self._job.check_same(option, str(value))
         if plan is None:

@@ -76,6 +76,20 @@ def _convnet():
 
 
 
+class Borders(torch.nn.Module):
+    """Values between the halves that are permuted, and one whose gradient nobody wants."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate = torch.nn.Linear(6, 8), torch.nn.Linear(6, 8)
+        self.second, self.head = torch.nn.Linear(4, 8), torch.nn.Linear(8, 5)
+
+    def forward(self, x):  # [samples, 4, 6]
+        both = self.first(x).transpose(1, 2), self.gate(x).transpose(1, 2)
+        y = self.second(torch.tanh(both[0])) * both[1].detach().mean(2, keepdim=True)
+        return self.head(y.mean(1))
+
+
 class Compiled(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
@@ -109,6 +123,9 @@ class Compiled(unittest.TestCase):
     def test_transformer(self):
         tokens = torch.randint(20, (4, 7))
         self.check(Gpt(), tokens[:, :-1], tokens[:, 1:])
+
+    def test_borders_that_are_permuted_or_without_gradient(self):
+        self.check(Borders(), torch.randn(8, 4, 6), torch.randint(5, (8,)))
 
     def test_convolutions_and_running_statistics(self):
         self.check(_convnet(), torch.randn(8, 2, 8, 8), torch.randint(5, (8,)))
@@ -154,6 +171,18 @@ class Compiled(unittest.TestCase):
                 losses, _, _, _ = self.trained(net, x, y, compile=True)
         finally:
             os.environ["PATH"] = path
+        self.assertEqual(eager, losses)
+
+    def test_where_nothing_can_be_kept_it_says_so_and_trains(self):
+        net, x, y = _mlp(), torch.randn(10, 12), torch.randint(5, (10,))
+        eager, _, _, _ = self.trained(net, x, y)
+        place = os.environ["PENSTOCK_COMPILE_CACHE"]
+        os.environ["PENSTOCK_COMPILE_CACHE"] = "/dev/null/packages"
+        try:
+            with self.assertWarnsRegex(UserWarning, "without a compiler: cannot write /dev/null"):
+                losses, _, _, _ = self.trained(net, x, y, compile=True)
+        finally:
+            os.environ["PENSTOCK_COMPILE_CACHE"] = place
         self.assertEqual(eager, losses)
 
     def test_what_cannot_be_compiled_is_refused(self):

@@ -109,6 +109,7 @@ bool has_blocked_product() {
 
 bool is_faster_blocked(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   if (!is_processor_without_mkl_kernels() || weight.dim() != 2 || input.dim() < 2) return false;
+  if (cpu_autocasts()) return false;  // to 16 bits
   if (weight.numel() == 0 || input.size(-1) != weight.size(1)) return false;
   if (input.numel() / weight.size(1) < kLargeProduct / weight.numel()) return false;
   if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0))) return false;

@@ -34,6 +34,12 @@ std::string processor_name() {
   return name.empty() ? "CPU" : name;
 }
 
+std::string processor_features() {
+  std::string text;
+  for (const std::string& feature : features()) text += feature + ' ';
+  return text;
+}
+
 bool multiplies(FloatType type) {
   static const std::set<std::string> kFeatures = features();
   const auto has = [](std::initializer_list<const char*> names) {
