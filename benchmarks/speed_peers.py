@@ -4,6 +4,8 @@
     benchmarks/speed_peers.py                                  all models and ways, half an hour
     benchmarks/speed_peers.py --models mlp lstm --ways one     some
     benchmarks/speed_peers.py --another-build build/old        another build of Penstock beside it
+    benchmarks/speed_peers.py --precision bfloat16             16 bits against torch.autocast, and
+                                                               against float32 here
 
 Both train the same module with the same batches, loss and SGD with momentum; one worker against one
 thread, two workers against two. Each run is a process; they take turns, the order moves on from
@@ -62,17 +64,21 @@ def case(name, steps):
     return models.vgg_small(), 64, torch.randn(rows, 3, 32, 32), torch.randint(10, (rows,))
 
 
-def train_eager(module, samples, x, y, threads):
-    """Times at the ends of steps, and losses."""
+def train_eager(module, samples, x, y, threads, precision):
+    """Times at the ends of steps, and losses; 16 bits by torch.autocast."""
     import torch
 
+    short = precision != "float32"
+    dtype = getattr(torch, precision) if short else torch.bfloat16
     torch.set_num_threads(threads)
     optimizer = torch.optim.SGD(module.parameters(), **RATE)
     ends, losses = [], []
     for inputs, targets in zip(x.split(samples), y.split(samples)):
         optimizer.zero_grad()
-        outputs = module(inputs)
-        loss = torch.nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+        with torch.autocast("cpu", dtype, enabled=short):
+            outputs = module(inputs)
+        outputs = outputs.float().flatten(0, -2)
+        loss = torch.nn.functional.cross_entropy(outputs, targets.flatten())
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -80,11 +86,10 @@ def train_eager(module, samples, x, y, threads):
     return ends, losses
 
 
-def train_penstock(module, samples, x, y, keywords, plan):
+def train_penstock(module, samples, x, y, keywords, plan, precision):
     import penstock
 
-    if plan.exists():
-        keywords = {"plan": plan}
+    keywords = {"plan": plan} if plan.exists() else {**keywords, "precision": precision}
     micro = samples // keywords.get("micro_batches", 1)
     trainer = penstock.Trainer(module, x[:micro], batch_size=samples, optimizer="SGD", threads=1,
                                progress=False, **RATE, **keywords)
@@ -100,14 +105,15 @@ def train_penstock(module, samples, x, y, keywords, plan):
     return ends, losses
 
 
-def child(name, way, side, plan, steps):
+def child(name, way, side, plan, steps, precision):
     """One run; prints a JSON."""
     keywords, threads = WAYS[way]
     module, samples, x, y = case(name, steps + WARMUP)
     if side == "eager":
-        ends, losses = train_eager(module, samples, x, y, threads)
+        ends, losses = train_eager(module, samples, x, y, threads, precision)
     else:
-        ends, losses = train_penstock(module, samples, x, y, keywords, pathlib.Path(plan))
+        ends, losses = train_penstock(module, samples, x, y, keywords, pathlib.Path(plan),
+                                      precision)
     with open("/proc/self/status") as status:
         peak_kb = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
     print(json.dumps({"samples_per_s": samples * steps / (ends[-1] - ends[WARMUP - 1]),
@@ -119,11 +125,13 @@ class Failed(Exception):
 
 
 def run(args, side, build, name, way, plan, steps):
+    precision = "float32" if side == "float32" else args.precision
+    plan = plan.with_suffix(f".{precision}.json")
     threads = WAYS[way][1] if side == "eager" else 1
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     if build:
         environment["PYTHONPATH"] = str(build / "python")
-    command = [args.python, __file__, "--child", name, way, side, str(plan), str(steps)]
+    command = [args.python, __file__, "--child", name, way, side, str(plan), str(steps), precision]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
         raise Failed(f"{name}, {way}, {side}: exit code {done.returncode}\n{done.stderr[-2000:]}")
@@ -135,9 +143,13 @@ def compare(args, name, way, folder):
     sides = {"eager": None, "penstock": args.build}
     if args.another_build:
         sides["another"] = args.another_build
+    if args.precision != "float32":
+        sides["float32"] = args.build
     plan = folder / f"{name}.{way}.json"
     steps = 2 if args.quick else STEPS[name]
-    run(args, "penstock", args.build, name, way, plan, 1)  # makes the plan
+    for side in sides:
+        if side in ("penstock", "float32"):
+            run(args, side, args.build, name, way, plan, 1)  # makes the plan
     rounds = []
     for number in range(args.rounds):
         names = list(sides)
@@ -152,6 +164,10 @@ def compare(args, name, way, folder):
     if args.another_build:
         row["penstock / another"] = [one["penstock"]["samples_per_s"] /
                                      one["another"]["samples_per_s"] for one in rounds]
+    if "float32" in sides:
+        for measure in ("samples_per_s", "peak_bytes"):
+            row[f"{measure} over float32"] = [one["penstock"][measure] / one["float32"][measure]
+                                              for one in rounds]
     return row
 
 
@@ -165,6 +181,9 @@ def print_row(row):
     if "penstock / another" in row:
         text += (f"  another {between(row['another samples_per_s'])}, this / another "
                  f"{between(row['penstock / another'])}")
+    if "samples_per_s over float32" in row:
+        text += (f"  over float32: speed {between(row['samples_per_s over float32'])}, memory "
+                 f"{statistics.median(row['peak_bytes over float32']):.2f}")
     print(text, flush=True)
 
 
@@ -177,6 +196,8 @@ def parse():
     parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release-wheel",
                         help="a build with the package for Python")
     parser.add_argument("--another-build", type=pathlib.Path, help="a second one")
+    parser.add_argument("--precision", default="float32",
+                        choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--python", default=REPOSITORY / "build/venv/bin/python")
     parser.add_argument("--plans", type=pathlib.Path, help="folder that keeps the plans")
     parser.add_argument("--quick", action="store_true", help="two steps: shows that all runs")
@@ -209,6 +230,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(*sys.argv[2:6], int(sys.argv[6]))
+        child(*sys.argv[2:6], int(sys.argv[6]), sys.argv[7])
     else:
         sys.exit(main())

@@ -117,6 +117,8 @@ class PythonSession {
                                   .job = job_ == nullptr ? nullptr : &job_->job()});
       });
     }
+    // It tries layers in 16 bits: autograd may not be called with the lock of the interpreter.
+    const WithoutGil without;
     session_ = std::make_unique<train::Session>(compiled_ ? *compiled_ : model_->model(), train);
   }
 

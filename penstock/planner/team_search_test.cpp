@@ -267,7 +267,7 @@ TEST(TeamPlan, SaysWhereThereAreNoPlacesToShareOut) {
     const PlanResult result = make_plan(profile, testing_llama::v100_servers(1), options);
     const std::vector<std::string>& notes = result.plan.value().explanation.notes;
     return std::ranges::any_of(notes, [](const std::string& note) {
-      return note.find("--sequence-parallel always saves nothing") != std::string::npos;
+      return note.find("sequence parallelism saves nothing") != std::string::npos;
     });
   };
   EXPECT_FALSE(says_so());
