@@ -9,6 +9,7 @@ step, and medians (lowest to highest) of PyTorch's time over Penstock's.
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -16,77 +17,25 @@ import time
 
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "imported"))
 
-class Block(torch.nn.Module):
-    """A block of a transformer."""
-
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.first, self.second = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, places, width = x.shape
-        split = self.qkv(self.first(x)).view(batch, places, 3, self.heads, width // self.heads)
-        q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
-        seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).reshape(batch, places, width))
-        return x + self.down(torch.nn.functional.gelu(self.up(self.second(x))))
-
-
-class Gpt(torch.nn.Module):
-    def __init__(self, depth, width, heads, words):
-        super().__init__()
-        self.words = torch.nn.Embedding(words, width)
-        self.blocks = torch.nn.Sequential(*[Block(width, heads) for _ in range(depth)])
-        self.head = torch.nn.Linear(width, words)
-
-    def forward(self, x):
-        return self.head(self.blocks(self.words(x)))
-
-
-class Lstm(torch.nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.lstm = torch.nn.LSTM(width, width, num_layers=2, batch_first=True)
-        self.head = torch.nn.Linear(width, 10)
-
-    def forward(self, x):
-        return self.head(self.lstm(x)[0][:, -1])
-
-
-def _mlp(depth, width):
-    layers = [one for _ in range(depth) for one in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    return torch.nn.Sequential(*layers[:-1])
-
-
-def _vgg(widths):
-    layers, channels = [], 3
-    for width in widths:
-        for _ in range(2):
-            layers += [torch.nn.Conv2d(channels, width, 3, padding=1), torch.nn.ReLU()]
-            channels = width
-        layers.append(torch.nn.MaxPool2d(2))
-    return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.LazyLinear(10))
+import models  # noqa: E402
 
 
 def make(name):
     """The module, a batch and its targets."""
     torch.manual_seed(0)
     if name == "mlp":
-        return _mlp(5, 4096), torch.randn(64, 4096), torch.randint(4096, (64,))
+        return models.mlp(), torch.randn(64, 4096), torch.randint(10, (64,))
     if name == "gpt":
-        words = torch.randint(256, (16, 129))
-        return Gpt(6, 384, 6, 256), words[:, :-1].contiguous(), words[:, 1:].contiguous()
+        words = torch.randint(1000, (16, 129))
+        net = models.Gpt(tokens=1000, places=128, width=384, depth=6, heads=6)
+        return net, words[:, :-1].contiguous(), words[:, 1:].contiguous()
     if name == "vgg_small":
-        net, x = _vgg((64, 128, 256)), torch.randn(32, 3, 32, 32)
-        net(x)
-        return net, x, torch.randint(10, (32,))
+        return models.vgg_small(), torch.randn(32, 3, 32, 32), torch.randint(10, (32,))
     if name == "lstm":
-        return Lstm(256), torch.randn(64, 32, 256), torch.randint(10, (64,))
-    return _mlp(2, 16), torch.randn(8, 16), torch.randint(16, (8,))  # tiny
+        return models.Lstm(), torch.randint(1000, (64, 64)), torch.randint(10, (64,))
+    return models.mlp(16, 2), torch.randn(8, 16), torch.randint(10, (8,))  # tiny
 
 
 def _pytorch(net, x, y, threads, compiled):

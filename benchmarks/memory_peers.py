@@ -20,16 +20,9 @@ import subprocess
 import sys
 
 from machine import REPOSITORY, describe_machine
+from speed_peers import RATE, WAYS
 
 STEPS = 4
-RATE = {"lr": 0.001, "momentum": 0.9}
-# Keywords of the Trainer, and the threads that PyTorch has for the same.
-WAYS = {
-    "one": ({"workers": 1, "strategy": "serial", "micro_batches": 1}, 1),
-    "dp": ({"workers": 2, "strategy": "dp", "micro_batches": 2}, 2),
-    "1f1b-flush": ({"workers": 2, "strategy": "1f1b-flush", "straight": True}, 2),
-    "1f1b": ({"workers": 2, "strategy": "1f1b", "straight": True}, 2),
-}
 # The samples of a step; words for `penstock train` where its zoo has the model.
 MODELS = {
     "mlp": (128, ["mlp", "--width", "4096", "--depth", "5"]),
@@ -54,113 +47,19 @@ def reset_peak():
         control.write("5")
 
 
-# The modules. PyTorch is imported where they are made: what its import takes is measured.
+# PyTorch is imported where modules are made: what its import takes is measured.
 
 
-def mlp():
-    from torch import nn
+def module_of(name):
+    """The modules of `speed_peers.py`, and SmolLM2's shape."""
+    import models
 
-    layers = []
-    for _ in range(5):
-        layers += [nn.Linear(4096, 4096), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(4096, 10))
-
-
-def gpt():
-    import torch
-    from torch import nn
-
-    class Block(nn.Module):
-        def __init__(self, width, heads):
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-            self.heads = heads
-
-        def forward(self, x):
-            b, t, c = x.shape
-            q, k, v = (part.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-                       for part in self.qkv(self.norm1(x)).chunk(3, dim=-1))
-            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
-            return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
-
-    class Gpt(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens, self.places = nn.Embedding(1000, 384), nn.Embedding(128, 384)
-            self.blocks = nn.ModuleList(Block(384, 6) for _ in range(6))
-            self.norm, self.head = nn.LayerNorm(384), nn.Linear(384, 1000, bias=False)
-
-        def forward(self, x):
-            x = self.tokens(x) + self.places.weight[: x.shape[1]]
-            for block in self.blocks:
-                x = block(x)
-            return self.head(self.norm(x))
-
-    return Gpt()
-
-
-def resnet18():
-    from torch import nn
-
-    class Block(nn.Module):
-        def __init__(self, inputs, outputs, stride):
-            super().__init__()
-            self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-            self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-            self.norm1, self.norm2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
-            self.relu = nn.ReLU(inplace=True)
-            self.short = None
-            if stride != 1 or inputs != outputs:
-                self.short = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                                           nn.BatchNorm2d(outputs))
-
-        def forward(self, x):
-            y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
-            return self.relu(y + (x if self.short is None else self.short(x)))
-
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
-              nn.MaxPool2d(3, 2, 1)]
-    inputs = 64
-    for width, stride in [(64, 1), (128, 2), (256, 2), (512, 2)]:
-        layers += [Block(inputs, width, stride), Block(width, width, 1)]
-        inputs = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
-
-
-def vgg_small():
-    from torch import nn
-
-    layers, inputs = [], 3
-    for width in [64, 64, 0, 128, 128, 0, 256, 256, 0]:
-        if width == 0:
-            layers.append(nn.MaxPool2d(2))
-            continue
-        layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU()]
-        inputs = width
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4096, 512), nn.ReLU(),
-                         nn.Linear(512, 10))
-
-
-def lstm():
-    from torch import nn
-
-    class Recurrent(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(1000, 512)
-            self.layers = nn.ModuleList(nn.LSTM(512, 512, batch_first=True) for _ in range(4))
-            self.head = nn.Linear(512, 10)
-
-        def forward(self, x):
-            x = self.embedding(x)
-            for layer in self.layers:
-                x = layer(x)[0]
-            return self.head(x[:, -1])
-
-    return Recurrent()
+    if name in ("smollm2", "lora"):
+        return smollm2(rank=8 if name == "lora" else 0)
+    if name == "gpt":
+        return models.Gpt(tokens=1000, places=128, width=384, depth=6, heads=6)
+    return {"mlp": models.mlp, "lstm": models.Lstm, "resnet18": models.resnet18,
+            "vgg_small": models.vgg_small}[name]()
 
 
 def smollm2(rank=0):
@@ -247,10 +146,6 @@ def smollm2(rank=0):
     return model
 
 
-def lora():
-    return smollm2(rank=8)
-
-
 def samples_of(name, samples):
     """Inputs and targets of all steps."""
     import torch
@@ -310,7 +205,7 @@ def child(name, way, side):
     libraries = memory_kb("VmRSS") / 1e3
     torch.manual_seed(1)
     samples, _ = MODELS[name]
-    module = globals()[name]()
+    module = module_of(name)
     x, y = samples_of(name, samples)
     keywords, threads = WAYS[way]
     peak = memory_kb("VmHWM") / 1e3
@@ -324,10 +219,11 @@ def child(name, way, side):
     print(json.dumps(result))
 
 
-def run_child(name, way, side):
+def run_child(build, name, way, side):
     # As train_by_pytorch() and the Trainer set their threads, but for what the import starts.
     done = subprocess.run([sys.executable, __file__, "--child", name, way, side], text=True,
-                          stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "2"})
+                          stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "2",
+                                                     "PYTHONPATH": str(build / "python")})
     if done.returncode != 0:
         raise RuntimeError(f"{name}, {way}, {side}: exit status {done.returncode}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -379,6 +275,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
+    parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release-wheel",
+                        help="a build with the package for Python")
     parser.add_argument("--penstock", type=pathlib.Path)
     parser.add_argument("--output", default="memory_peers.json", type=pathlib.Path)
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
@@ -391,9 +289,9 @@ def main():
         for way in args.ways:
             threads = WAYS[way][1]
             if (name, threads) not in peers:
-                peers[name, threads] = run_child(name, way, "pytorch")
+                peers[name, threads] = run_child(args.build, name, way, "pytorch")
             row = {"model": name, "way": way, "pytorch": peers[name, threads],
-                   "penstock": run_child(name, way, "penstock")}
+                   "penstock": run_child(args.build, name, way, "penstock")}
             if args.penstock:
                 row["command"] = run_command(args.penstock, name, way)
             rows.append(row)

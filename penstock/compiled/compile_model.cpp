@@ -92,10 +92,9 @@ class Compiler {
   }
 
   imported::PieceSteps steps_of(const Range& range) const {
-    std::vector<StageId> split(static_cast<size_t>(model_.graph().num_layers()), StageId{0});
-    std::fill(split.begin() + range.first.value, split.begin() + range.last.value + 1, StageId{1});
-    std::fill(split.begin() + range.last.value + 1, split.end(), StageId{2});
-    const runtime::StageModule module(model_, split, StageId{1});
+    const std::vector<StageId> stages =
+        runtime::stages_around(range.first, range.last, model_.graph().num_layers());
+    const runtime::StageModule module(model_, stages, StageId{1});
     imported::PieceBorder border{.first = range.first,
                                  .last = range.last,
                                  .inputs = module.inputs(),

@@ -21,6 +21,8 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/files/output_lock.h"
+#include "penstock/util/files/user_cache.h"
+#include "penstock/util/numbers/rng.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::compiled {
@@ -33,14 +35,6 @@ constexpr int64_t kMostPackageBytes = int64_t{1} << 32;
 /// The script's exit code where the layers are the reason.
 constexpr int kCannotCompileThis = 3;
 constexpr std::string_view kPackages[] = {"forward", "backward"};
-
-/// FNV-1a (Fowler, Noll, Vo), 64 bits. The folder has the whole request, so that two of one hash do
-/// no harm.
-uint64_t digest_of(std::string_view text) {
-  uint64_t hash = 14695981039346656037U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return hash;
-}
 
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
@@ -163,7 +157,7 @@ void remove_oldest(const fs::path& place) {
 PackageFolder::PackageFolder(const fs::path& place, std::string request)
     : place_(place),
       request_(std::move(request)),
-      path_(place / fmt::format("{:016x}", digest_of(request_ + std::string(compile_script())))) {}
+      path_(place / fmt::format("{:016x}", hash_name(request_ + std::string(compile_script())))) {}
 
 bool PackageFolder::is_whole() const {
   try {
@@ -223,16 +217,10 @@ void PackageFolder::make(const std::string& python, const std::atomic<bool>* sto
 }
 
 fs::path usual_package_place() {
-  const auto variable = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (const std::string place = variable("PENSTOCK_COMPILE_CACHE"); !place.empty()) return place;
-  // The specification of XDG's folders: relative ones count as none.
-  if (const std::string caches = variable("XDG_CACHE_HOME"); caches.starts_with('/'))
-    return fs::path(caches) / "penstock" / "compiled";
-  if (const std::string home = variable("HOME"); home.starts_with('/'))
-    return fs::path(home) / ".cache" / "penstock" / "compiled";
+  const char* const chosen = std::getenv("PENSTOCK_COMPILE_CACHE");
+  const fs::path place =
+      chosen != nullptr && *chosen != '\0' ? fs::path(chosen) : user_cache_folder("compiled");
+  if (!place.empty()) return place;
   throw ConfigError(
       "there is no folder for compiled stages: set HOME, XDG_CACHE_HOME or "
       "PENSTOCK_COMPILE_CACHE");

@@ -20,6 +20,8 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/files/json.h"
+#include "penstock/util/files/user_cache.h"
+#include "penstock/util/numbers/rng.h"
 #include "penstock/util/process/processor.h"
 
 namespace penstock::job {
@@ -91,14 +93,6 @@ std::string options_text(const model::ProfilerOptions& options) {
   return text;
 }
 
-/// FNV-1a (Fowler, Noll, Vo), 64 bits. The file has the whole key, so that two of one hash do no
-/// harm.
-uint64_t hash_of(std::string_view text) {
-  uint64_t hash = 14695981039346656037U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return hash;
-}
-
 int64_t seconds_of(std::chrono::system_clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
 }
@@ -141,13 +135,7 @@ CacheChoice cache_choice(const std::string& text) {
   if (asked == kNoCache) return {};
   if (!asked.empty() && asked != kNewProfile) return {.folder = asked};
   CacheChoice choice{.looks_up = asked != kNewProfile};
-  const char* const caches = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  // The specification of XDG's folders: relative ones count as none.
-  if (caches != nullptr && caches[0] == '/')
-    choice.folder = fs::path(caches) / "penstock" / "profiles";
-  else if (home != nullptr && home[0] == '/')
-    choice.folder = fs::path(home) / ".cache" / "penstock" / "profiles";
+  choice.folder = user_cache_folder("profiles");
   return choice;
 }
 
@@ -158,7 +146,7 @@ std::string profile_key(const model::Model& model, const model::ProfilerOptions&
 }
 
 fs::path ProfileCache::file_of(const std::string& key) const {
-  return choice_.folder / fmt::format("{:016x}{}", hash_of(key), kExtension);
+  return choice_.folder / fmt::format("{:016x}{}", hash_name(key), kExtension);
 }
 
 std::optional<CachedProfile> ProfileCache::find(const std::string& key,

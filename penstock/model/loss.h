@@ -36,8 +36,7 @@ struct LossResult {
 };
 
 /// What makes a loss of the model's output: one of the below, or the user's own. Targets are in the
-/// host's memory wherever the output is. One that keeps the output, and calls one of these, says
-/// that it is not free.
+/// host's memory wherever the output is.
 using Loss = std::function<LossResult(const at::Tensor& output, const at::Tensor& targets,
                                       const MiniBatchSize& mini_batch)>;
 

@@ -10,7 +10,7 @@ namespace penstock::runtime {
 class LossTape {
  public:
   /// The loss of an output, without its graph. backward() is that of the loss times `scale`. Of an
-  /// output that nobody else has, the loss takes the memory.
+  /// output that nobody else has, the loss may take the memory.
   model::LossResult forward(const model::Loss& loss, at::Tensor output, bool needs_gradient,
                             const at::Tensor& targets, const model::MiniBatchSize& mini_batch,
                             double scale = 1);

@@ -56,6 +56,9 @@ struct PipelineOptions {
   int64_t staleness = 0;
   /// Of the model's output; called on the threads of the workers that make it.
   model::Loss loss = model::make_loss({});
+  /// `loss` may take the memory of an output that nobody else reads, as those of make_loss() do
+  /// (model::MiniBatchSize::output_is_free). False for a loss that reads its output afterwards.
+  bool loss_takes_output = false;
   /// Where the model's output stays in the members' parts (shard::ShardedModel): how it is divided,
   /// and the loss of a part. Losses that need the whole output get it.
   std::optional<model::Division> output_parts = {};

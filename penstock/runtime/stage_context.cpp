@@ -44,6 +44,14 @@ model::Loss StageContext::loss() const {
   };
 }
 
+void StageContext::meet_replicas() const {
+  fabric.start_sum(stage(), replica.replica, 0, {});
+  block([&](Wait& wait) {
+    BucketSum none;
+    return fabric.finish_sum(stage(), replica.replica, 0, none, wait);
+  });
+}
+
 double StageContext::loss_scale_of(MicroBatchId micro_batch) const {
   return loss_scale == nullptr ? 1 : loss_scale->at(run.loss_versions[micro_batch.index()]);
 }

@@ -61,6 +61,8 @@ struct StageContext {
   double loss_scale_of(MicroBatchId micro_batch) const;
   /// Of a step of this run, counted from 0.
   model::StepContext step_context(int64_t step) const;
+  /// Blocks until every replica of the stage, in this process or others, has called it as often.
+  void meet_replicas() const;
 };
 
 }  // namespace penstock::runtime

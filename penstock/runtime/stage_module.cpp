@@ -68,6 +68,13 @@ StageModule::StageModule(const model::Model& model, const std::vector<StageId>& 
   find_chains();
 }
 
+std::vector<StageId> stages_around(LayerId first, LayerId last, int num_layers) {
+  std::vector<StageId> stages(static_cast<size_t>(num_layers), StageId{0});
+  std::fill(stages.begin() + first.value, stages.begin() + last.value + 1, StageId{1});
+  std::fill(stages.begin() + last.value + 1, stages.end(), StageId{2});
+  return stages;
+}
+
 void StageModule::find_pieces(const std::vector<model::LayerPrecision>& precisions) {
   const auto in_float32 = [](const model::LayerPrecision& one) {
     return one == model::LayerPrecision{};
@@ -84,12 +91,10 @@ void StageModule::find_pieces(const std::vector<model::LayerPrecision>& precisio
     const auto last = static_cast<size_t>(found - layers_.begin());
     const auto length = static_cast<size_t>(l - in->piece().first().value);
     PENSTOCK_CHECK(last >= length && layers_[last - length] == in->piece().first(), l, length);
-    std::vector<StageId> split(static_cast<size_t>(num_layers), StageId{0});
-    std::fill(split.begin() + in->piece().first().value, split.begin() + l + 1, StageId{1});
-    std::fill(split.begin() + l + 1, split.end(), StageId{2});
     pieces_[last] = {&in->piece(), last - length,
-                     std::make_unique<StageModule>(*model_, split, StageId{1}, precisions,
-                                                   Pieces::LayerByLayer)};
+                     std::make_unique<StageModule>(
+                         *model_, stages_around(in->piece().first(), LayerId{l}, num_layers),
+                         StageId{1}, precisions, Pieces::LayerByLayer)};
   }
 }
 

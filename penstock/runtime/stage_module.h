@@ -56,6 +56,9 @@ struct LayerPlace {
   std::optional<size_t> computed_in = {};
 };
 
+/// A model cut in three, of which the middle stage, StageId{1}, has these layers.
+std::vector<StageId> stages_around(LayerId first, LayerId last, int num_layers);
+
 /// Whether a stage's layers run together where they are a piece (model/piece.h).
 enum class Pieces : uint8_t { Together, LayerByLayer };
 

@@ -50,6 +50,7 @@ runtime::PipelineOptions pipeline_options(const PlannedModel& model, const Train
           .flushes = options.plan.weights == plan::WeightPolicy::Flush,
           .staleness = options.staleness,
           .loss = model::make_loss(model::loss_for(model.whole(), options.loss)),
+          .loss_takes_output = true,
           .output_parts = model.output_parts(),
           .team_loss = model::make_team_loss(model::loss_for(model.whole(), options.loss)),
           .optimizers = &optimizers,

@@ -433,7 +433,13 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
     bytes_[id.index()].working =
         std::max(state.loss.working, arrived + state.loss.left + meter->peak_bytes());
   }
+  hand_on(id, gradients);
+}
 
+/// Gives the inputs' gradients, which come first, to the layers that made the inputs, and keeps
+/// those of the weights.
+void ModelPass::hand_on(LayerId id, const Tensors& gradients) {
+  LayerState& state = layers_[id.index()];
   size_t next = 0;
   const std::vector<graph::ValueRef>& refs = model_.graph().layer(id).inputs;
   for (size_t i = 0; i < refs.size(); ++i) {

@@ -128,6 +128,7 @@ class ModelPass {
   bool is_read_by_loss_alone(const graph::ValueRef& ref) const;
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
+  void hand_on(LayerId id, const Tensors& gradients);
   /// Gives the outputs the gradients of layers that the part lacks.
   void fill_in_uses(LayerId id, LayerState& state) const;
   /// The layer's outputs with gradients, and the sums of those gradients.

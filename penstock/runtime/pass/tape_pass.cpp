@@ -42,8 +42,8 @@ model::LossResult TapePass::record_tape(const Action& action, InFlight& record,
   if (!context_.makes_output() || !with_loss) return {};
   const Run& run = context_.run;
   at::Tensor& kept = record.outputs[context_.module().model_outputs().front()];
-  const bool is_read = !context_.module().target_stages().empty();
-  at::Tensor output = is_read ? kept : std::exchange(kept, {});
+  const bool takes = run.pipeline.loss_takes_output && context_.module().target_stages().empty();
+  at::Tensor output = takes ? std::exchange(kept, {}) : kept;
   return tape.loss(context_.loss(), std::move(output), context_.targets(action.micro_batch),
                    run.source().size_of(action.mini_batch),
                    context_.loss_scale_of(action.micro_batch));

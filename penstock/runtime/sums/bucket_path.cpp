@@ -90,20 +90,12 @@ DevicePath::DevicePath(const StageContext& context, ReplicaExchange& exchange,
                        const Grouping& grouping)
     : BucketPath(context, {context.module().weight_offsets().back()}),
       sum_(exchange, context.device(), context.module().weight_shapes(), grouping,
-           [this] { meet(); }) {
+           [this] { context_.meet_replicas(); }) {
   const std::vector<size_t>& offsets = context.module().weight_offsets();
   if (context.replica.shares_state) {
     shares_ = weight_shares(context.module().weight_shapes(), {offsets.begin() + 1, offsets.end()},
                             grouping.replicas);
   }
-}
-
-void DevicePath::meet() {
-  context_.fabric.start_sum(context_.stage(), context_.replica.replica, 0, {});
-  context_.block([&](Wait& wait) {
-    BucketSum none;
-    return context_.fabric.finish_sum(context_.stage(), context_.replica.replica, 0, none, wait);
-  });
 }
 
 void DevicePath::start(const schedule::SumEvent& given, Partials partials) {

@@ -95,9 +95,6 @@ class DevicePath : public BucketPath {
   void finish_gather(size_t bucket) override;
 
  private:
-  /// Returns when all replicas of the stage have called it.
-  void meet();
-
   DeviceSum sum_;
   std::vector<WeightShare> shares_;  ///< where the state is shared out
 };

@@ -71,14 +71,6 @@ void SharedSums::step_complete() {
   }
 }
 
-void SharedSums::meet() {
-  context_.fabric.start_sum(context_.stage(), context_.replica.replica, 0, {});
-  context_.block([&](Wait& wait) {
-    BucketSum none;
-    return context_.fabric.finish_sum(context_.stage(), context_.replica.replica, 0, none, wait);
-  });
-}
-
 void SharedSums::sync(const Action& action) {
   // A replica without a micro-batch of the mini-batch gives nothing.
   Tensors rest =
@@ -87,7 +79,7 @@ void SharedSums::sync(const Action& action) {
     if (!given_[w]) give(w, std::move(rest[w]));
   }
   if (ahead_) step_complete();
-  meet();
+  context_.meet_replicas();
 }
 
 Tensors& SharedSums::ready(MiniBatchId mini_batch) {
@@ -103,7 +95,7 @@ void SharedSums::step(const Action& action) {
   for (size_t w = 0; w < share.size(); ++w) {
     if (share[w].length == 0) weights.step_weights(w, Tensors(1));
   }
-  meet();
+  context_.meet_replicas();
   ahead_.reset();
   has_begun_ = false;
   given_.assign(given_.size(), false);

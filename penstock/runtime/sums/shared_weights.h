@@ -32,8 +32,6 @@ class SharedSums : public StageSums {
   /// Steps all that can be stepped now.
   void step_complete();
   at::Tensor sum_of_share(size_t weight, const Tensors& gradients) const;
-  /// Returns when all replicas of the stage have called it.
-  void meet();
 
   GradientBoard& board_;
   GradientBuffer gradients_;
