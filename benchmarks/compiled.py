@@ -17,7 +17,8 @@ import time
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "imported"))
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY / "benchmarks/imported"))
 
 import models  # noqa: E402
 
@@ -72,7 +73,7 @@ def one_side(args):
     if side in ("eager", "compile"):
         step = _pytorch(net, x, y, args.workers, side == "compile")
     else:
-        step = _penstock(net, x, y, args, side, how == "compile")
+        step = _penstock(net, x, y, args, side, bool(how))
     losses = [step() for _ in range(args.warmup)]
     times = []
     for _ in range(args.steps):
@@ -91,7 +92,9 @@ def rounds(args, name, sides):
                 sys.executable, __file__, "--side", side, "--model", name, "--steps",
                 str(args.steps), "--warmup", str(args.warmup), "--workers", str(args.workers),
             ]  # fmt: skip
-            environment = {**os.environ, "OMP_NUM_THREADS": str(args.workers)}
+            environment = {**os.environ, "OMP_NUM_THREADS": str(args.workers),
+                           "PENSTOCK_COMPILE_ALL": str(int(side.endswith("+all"))),
+                           "PYTHONPATH": str(args.build / "python")}  # fmt: skip
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True,
                                   env=environment)  # fmt: skip
             found[side].append(json.loads(done.stdout.splitlines()[-1]))
@@ -107,9 +110,12 @@ def ratios(found, side, peer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default="mlp,gpt,vgg_small,lstm")
-    parser.add_argument("--sides", default="dp+compile,1f1b-flush+compile,dp",
-                        help="strategies; +compile: with compiled stages")  # fmt: skip
+    parser.add_argument("--sides", default="dp,dp+compile,dp+all",
+                        help="strategies; +compile: with compiled stages where these are faster; "
+                        "+all: with all of them")  # fmt: skip
     parser.add_argument("--workers", type=int, default=2, help="of Penstock; PyTorch's threads")
+    parser.add_argument("--build", type=pathlib.Path, default=REPOSITORY / "build/release-wheel",
+                        help="a build with the package for Python")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)

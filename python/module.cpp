@@ -209,8 +209,18 @@ class PythonSession {
     });
   }
 
-  /// What a checkpoint's weights.pt has, as copies; `averaged`: its average.pt.
-  py::dict weights(bool averaged) const {
+  /// The names of the parameters that are frozen in the model.
+  std::vector<std::string> frozen() const {
+    std::vector<std::string> names;
+    for (const model::ExtraTensor& extra : model_->model().extra_state()) {
+      if (!extra.frozen.empty()) names.push_back(extra.key);
+    }
+    return names;
+  }
+
+  /// What a checkpoint's weights.pt has, as copies, and what is frozen; `averaged`: with the means
+  /// of the weights.
+  py::dict weights(bool averaged, bool with_frozen) const {
     std::vector<std::pair<std::string, at::Tensor>> copies;
     {
       const WithoutGil without;
@@ -221,7 +231,8 @@ class PythonSession {
         layers.push_back({.weights = std::move(kept), .buffers = std::move(layer.buffers)});
       }
       std::map<const at::TensorImpl*, at::Tensor> copy_of;  // two names of a weight share one
-      for (const auto& entry : train::state_dict(model_->model(), layers)) {
+      const auto frozen = with_frozen ? train::FrozenWeights::With : train::FrozenWeights::Without;
+      for (const auto& entry : train::state_dict(model_->model(), layers, frozen)) {
         at::Tensor& copy = copy_of[entry.value().unsafeGetTensorImpl()];
         if (!copy.defined()) copy = entry.value().clone();
         copies.emplace_back(entry.key(), copy);
@@ -347,7 +358,9 @@ PYBIND11_MODULE(_core, m) {
       .def("end_epoch", &PythonSession::end_epoch)
       .def("save", &PythonSession::save)
       .def("resume", &PythonSession::resume)
-      .def("weights", &PythonSession::weights, py::arg("averaged") = false)
+      .def("weights", &PythonSession::weights, py::arg("averaged") = false,
+           py::arg("frozen") = true)
+      .def_property_readonly("frozen", &PythonSession::frozen)
       .def_property_readonly("compile_notes", &PythonSession::compile_notes)
       .def_property_readonly("large_batch", &PythonSession::large_batch)
       .def("load_weights", &PythonSession::load_weights)

@@ -14,6 +14,7 @@
 #include "penstock/compiled/package_folder.h"
 #include "penstock/compiled/piece_layer.h"
 #include "penstock/imported/piece_steps.h"
+#include "penstock/model/layers/blocked_product.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/util/error.h"
 #include "penstock/util/process/processor.h"
@@ -53,19 +54,11 @@ class Compiler {
         layer = std::make_shared<PieceLayer>(layer, piece);
       }
     }
-    return {with_layers(std::move(layers)), pieces_, made_now_, std::move(compiled_),
+    return {with_layers(model_, std::move(layers)), pieces_, made_now_, std::move(compiled_),
             std::move(notes_)};
   }
 
  private:
-  model::Model with_layers(std::vector<std::shared_ptr<const model::Layer>> layers) const {
-    model::Model made(model_.name(), model_.graph(), std::move(layers), model_.input_shapes());
-    made.set_extra_state(model_.extra_state());
-    made.set_inputs(model_.inputs());
-    if (model_.returns_loss()) made.set_returns_loss();
-    return made;
-  }
-
   /// Stages, without the layers that nobody can compile.
   std::vector<Range> ranges(const std::vector<StageId>& stage_of_layer) {
     std::vector<Range> all;
@@ -126,6 +119,7 @@ class Compiler {
     Json request = steps.text;
     request["torch"] = TORCH_VERSION;
     request["threads"] = options_.threads;
+    request["blocked_from"] = model::blocked_from();
     request["processor"] = processor_name() + ' ' + processor_features();
     const std::string text = to_text(request);
     const auto [known, is_new] = programs_.emplace(text, nullptr);

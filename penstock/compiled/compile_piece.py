@@ -18,6 +18,7 @@ try:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor import ir, lowering, mkldnn_ir
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
     from torch._inductor.package import package_aoti
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -185,6 +186,59 @@ def _saved(forward, results):
     return saved
 
 
+def _blocked_product(x, weight, bias, attribute, scalars, algorithm):
+    """oneDNN's product of any weight; the compiler's own lowering wants constant ones."""
+    kernel = mkldnn_ir.LinearUnary
+    x = kernel.require_contiguous(kernel.realize_input(x))
+    inputs = [x, kernel.realize_input(weight)]
+    rest = [attribute, scalars or [-1], algorithm]
+    if bias is None:
+        rest.insert(0, None)
+    else:
+        inputs.append(kernel.require_contiguous(kernel.realize_input(bias)))
+    size = [x.get_size()[0], weight.get_size()[0]]
+    layout = ir.FixedLayout(x.get_device(), x.get_dtype(), size)
+    return ir.TensorBox.create(mkldnn_ir._create_output_node(kernel(layout, inputs, rest)))
+
+
+def _transposed(graph, node):
+    """The transpose of a matrix: what it is the transpose of, if it is one."""
+    if node.target is torch.ops.aten.permute.default and list(node.args[1]) == [1, 0]:
+        return node.args[0]
+    made = graph.call_function(torch.ops.aten.permute.default, (node, [1, 0]))
+    made.meta["val"] = node.meta["val"].permute(1, 0)
+    return made
+
+
+def _block(module, least):
+    """Products of at least so many multiply-adds by oneDNN: blocked_product.h says where."""
+    blocked = torch.ops.mkldnn._linear_pointwise.default
+    lowering.register_lowering(blocked, type_promotion_kind=None)(_blocked_product)
+    graph = module.graph
+    for node in [*graph.nodes]:
+        if node.target is torch.ops.aten.mm.default:
+            bias, (x, right) = None, node.args
+        elif node.target is torch.ops.aten.addmm.default and not node.kwargs:
+            bias, x, right = node.args
+            if bias.meta["val"].dim() != 1 or len(bias.meta["val"]) != node.meta["val"].size(1):
+                continue
+        else:
+            continue
+        rows = x.meta["val"]
+        work = rows.numel() * right.meta["val"].size(1)
+        # Where both operands are transposed MKL's product is the faster one.
+        if work < least or rows.dtype != torch.float32 or not rows.is_contiguous():
+            continue
+        with graph.inserting_before(node):
+            weight = _transposed(graph, right)
+            made = graph.call_function(blocked, (x, weight, bias, "none", [], ""))
+        made.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+    graph.eliminate_dead_code()
+    module.recompile()
+
+
 def _package(graph, path, threads):
     given = tuple(node.meta["val"] for node in graph.graph.find_nodes(op="placeholder"))
     options = {"aot_inductor.package": True, "cpp.threads": threads}
@@ -208,6 +262,9 @@ def _compile(piece, folder):
     (output,) = backward.graph.find_nodes(op="output")
     about["gradients"] = [i for i, made in enumerate(output.args[0]) if made is not None]
     _without(backward, about["gradients"])
+    if piece["blocked_from"]:
+        _block(forward, piece["blocked_from"])
+        _block(backward, piece["blocked_from"])
     about["forward_crc"] = _package(forward, folder / "forward.pt2", piece["threads"])
     about["backward_crc"] = _package(backward, folder / "backward.pt2", piece["threads"])
     return about

@@ -39,10 +39,12 @@ struct PieceInterface {
 struct PieceProgram {
   PieceProgram(PieceInterface of, const std::filesystem::path& folder, int callers)
       : interface(std::move(of)),
+        place(folder),
         forward(folder / "forward.pt2", callers),
         backward(folder / "backward.pt2", callers) {}
 
   PieceInterface interface;
+  std::filesystem::path place;
   Package forward;
   Package backward;
 };
@@ -60,6 +62,7 @@ class CompiledPiece final : public model::Piece {
 
   LayerId first() const override { return first_; }
   LayerId last() const override { return last_; }
+  const PieceProgram& program() const { return *program_; }
   /// In training, alone on a CPU, with the sizes that it was compiled for.
   bool takes(model::TensorSpan inputs, const model::ForwardContext& context) const override;
   model::Tensors forward(model::TensorSpan weights, model::MutableTensorSpan buffers,

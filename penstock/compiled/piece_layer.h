@@ -11,6 +11,7 @@
 #include "penstock/model/counts_targets.h"
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/known_code.h"
+#include "penstock/model/model.h"
 #include "penstock/model/piece.h"
 
 namespace penstock::compiled {
@@ -27,6 +28,8 @@ class PieceLayer final : public model::Layer,
       : layer_(std::move(layer)), piece_(std::move(piece)) {}
 
   const model::Piece& piece() const override { return *piece_; }
+  /// The same outside the piece.
+  const std::shared_ptr<const model::Layer>& alone() const { return layer_; }
 
   std::string kind() const override { return layer_->kind(); }
   std::vector<model::ParameterSpec> parameters() const override { return layer_->parameters(); }
@@ -70,5 +73,15 @@ class PieceLayer final : public model::Layer,
   std::shared_ptr<const model::Layer> layer_;
   std::shared_ptr<const model::Piece> piece_;
 };
+
+/// The model with other code for its layers.
+inline model::Model with_layers(const model::Model& model,
+                                std::vector<std::shared_ptr<const model::Layer>> layers) {
+  model::Model made(model.name(), model.graph(), std::move(layers), model.input_shapes());
+  made.set_extra_state(model.extra_state());
+  made.set_inputs(model.inputs());
+  if (model.returns_loss()) made.set_returns_loss();
+  return made;
+}
 
 }  // namespace penstock::compiled

@@ -1,5 +1,7 @@
 #include "penstock/imported/import_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -67,6 +69,14 @@ std::vector<model::InputSpec> input_specs(const TrainableProgram& p, const model
   return specs;
 }
 
+/// What tells the values of a frozen parameter from others.
+std::string mark_of(const exported::StoredTensor& tensor) {
+  std::string text = fmt::format("{:08x} {}", tensor.crc32, static_cast<int>(tensor.meta.type));
+  for (const exported::SymbolicInt& size : tensor.meta.sizes)
+    text += fmt::format(" {}", size.value);
+  return text;
+}
+
 /// What the state dict has besides the layers' own: frozen, not used for the output, never
 /// changed, or a second name of a tied weight.
 std::vector<model::ExtraTensor> extra_state(const TrainableProgram& p, const model::Model& model) {
@@ -84,10 +94,10 @@ std::vector<model::ExtraTensor> extra_state(const TrainableProgram& p, const mod
     if (!tensor.in_state_dict || kept.contains(key)) continue;
     model::ExtraTensor one{key,
                            [path = p.path, stored = tensor] { return read_values(path, stored); }};
-    const auto same = key_at.find(tensor.file_offset);
-    if (same != key_at.end() && tensor.num_bytes > 0 &&
-        p.source.tensors.at(same->second).meta == tensor.meta)
+    const auto [same, is_first] = key_at.emplace(tensor.file_offset, key);
+    if (!is_first && tensor.num_bytes > 0 && p.source.tensors.at(same->second).meta == tensor.meta)
       one.same_as = same->second;
+    if (tensor.is_parameter && !tensor.meta.requires_grad) one.frozen = mark_of(tensor);
     extra.push_back(std::move(one));
   }
   return extra;

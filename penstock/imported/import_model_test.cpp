@@ -365,8 +365,10 @@ TEST(ImportModel, ProductsHaveShortWeightsWhereTheProcessorMultipliesThem) {
   for (const graph::LayerNode& layer : model.graph().layers()) {
     const model::LayerPrecision& found = precisions[model.graph().find(layer.name).index()];
     SCOPED_TRACE(layer.name);
-    EXPECT_EQ(found.autocasts, pays);
-    EXPECT_EQ(found.computes_in_float32, !pays);
+    EXPECT_NE(found.autocasts, found.computes_in_float32);
+    // libtorch 1.13 has no norms of 16 bits with weights of float32: they compute in float32.
+    if (layer.kind == "linear" || !pays || TORCH_VERSION_MAJOR >= 2)
+      EXPECT_EQ(found.autocasts, pays);
     const bool is_product = layer.kind == "linear" && !tied.contains(layer.name);
     if (layer.kind == "layer_norm" || tied.contains(layer.name) || !pays)
       EXPECT_EQ(found.weights, at::kFloat);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "penstock/compiled/compile_model.h"
+#include "penstock/compiled/piece_choice.h"
 #include "penstock/imported/import_model.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -91,13 +92,17 @@ model::Model compiled_for(const model::Model& model, const plan::Plan& plan,
       fmt::format("compile: {} piece(s), {} compiled now, {} from the cache, "
                   "in {:.1f} s\n",
                   made.pieces, made.made_now, made.pieces - made.made_now, taken.count()));
+  const auto choose = [&] { return compiled::choose_pieces(made.model, compile.threads); };
+  const std::string choice = options.job == nullptr ? choose() : options.job->from_first(choose);
+  for (const std::string& note : compiled::notes_of_choice(made.model, choice))
+    options.listener.tell(fmt::format("compile: {}\n", note));
   if (batch % parts != 0) {
     options.listener.tell(
         fmt::format("warning: compile: micro-batches of {} sample(s) are compiled, smaller ones "
                     "are not: expected a number of micro-batches that divides the {} of a step\n",
                     compile.samples, batch));
   }
-  return std::move(made.model);
+  return compiled::with_pieces(made.model, choice);
 }
 
 }  // namespace penstock::job

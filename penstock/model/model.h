@@ -23,6 +23,8 @@ struct ExtraTensor {
   std::string key;
   std::function<at::Tensor()> values;  ///< not called where it is another name
   std::string same_as = {};            ///< the key of the tensor that has this name, too
+  /// Of a frozen parameter: what tells its values from others, such as their check sum.
+  std::string frozen = {};
 };
 
 class Model {

@@ -629,17 +629,19 @@ class Trainer:
         """What each rule of the option has set, or why it has set nothing."""
         return self._session.large_batch
 
-    def averaged_state_dict(self) -> dict[str, torch.Tensor]:
+    def averaged_state_dict(self, frozen: bool = True) -> dict[str, torch.Tensor]:
         """As `state_dict`, with the mean of the weights (``ema``, ``swa_start``, ``swa_trigger``)
         that `evaluate` takes.
 
         :raises PenstockError: there is none"""
-        return self._named(self._session.weights(averaged=True))
+        return self._named(self._session.weights(averaged=True, frozen=frozen))
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
+    def state_dict(self, frozen: bool = True) -> dict[str, torch.Tensor]:
         """Weights and buffers under the module's own names, as copies. Buffers that are not
-        persistent are left out, as in the module's own state dict; `save` has them."""
-        return self._named(self._session.weights())
+        persistent are left out, as in the module's own state dict; `save` has them.
+
+        :param frozen: with the parameters that are not trained (``requires_grad=False``)"""
+        return self._named(self._session.weights(frozen=frozen))
 
     def _named(self, everything: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self._names is None:
@@ -649,16 +651,18 @@ class Trainer:
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Goes on from these weights; the optimiser's state stays.
 
-        :param weights: every name of `state_dict`, and no other
+        :param weights: every name of `state_dict`, and no other; what is frozen may be missing
         :raises PenstockError: a name is missing or unknown, a shape is another, a number is not
             finite, or a value is fixed in the exported model (a frozen parameter) and differs
         """
-        before = self._session.weights()
-        now = self._named(before)
         if not isinstance(weights, Mapping):
             raise TypeError(f"expected a state dict, found {type(weights).__name__}")
         weights = {name: tensor_of(value).cpu().to_dense() for name, value in weights.items()}
-        for what, names in (("has no", now.keys() - weights), ("has", weights.keys() - now)):
+        frozen = set(self._session.frozen)
+        before = self._session.weights(frozen=not frozen.isdisjoint(weights))
+        now = self._named(before)
+        missing = now.keys() - weights - frozen
+        for what, names in (("has no", missing), ("has", weights.keys() - now)):
             if names:
                 raise _core.PenstockError(
                     f"the state dict {what} '{min(names)}'; expected the {len(now)} names of "
@@ -670,8 +674,8 @@ class Trainer:
             if is_other or not bool(numbers.isfinite().all()):
                 raise _core.PenstockError(f"'{name}': expected finite real numbers")
         self._session.load_weights({**before, **weights})
-        for name, value in self.state_dict().items():
-            if not torch.equal(value, weights[name].to(value.dtype)):
+        for name, value in self.state_dict(frozen=not frozen.isdisjoint(weights)).items():
+            if name in weights and not torch.equal(value, weights[name].to(value.dtype)):
                 self._session.load_weights(before)
                 raise _core.PenstockError(
                     f"'{name}' cannot take these values: it is fixed in the exported model (a "

@@ -1,12 +1,14 @@
 """Trainers whose stages are compiled: against eager ones, in two cuts, from the cache, and without
 a compiler."""
 
+import json
 import os
 import pathlib
 import tempfile
 import time
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 
@@ -14,6 +16,7 @@ import penstock
 
 _FOLDER = tempfile.TemporaryDirectory()
 os.environ["PENSTOCK_COMPILE_CACHE"] = _FOLDER.name
+os.environ["PENSTOCK_COMPILE_ALL"] = "1"  # as fast or not: the models here are small
 _STEPS = 4
 #: Of losses, compiled against eager: the compiler rounds in another order.
 _TOLERANCE = 1e-5
@@ -164,26 +167,42 @@ class Compiled(unittest.TestCase):
     def test_without_a_compiler_it_says_so_and_trains(self):
         net, x, y = _mlp(), torch.randn(6, 12), torch.randint(5, (6,))
         eager, _, _, _ = self.trained(net, x, y)
-        path = os.environ["PATH"]
-        os.environ["PATH"] = "/nowhere"
-        try:
-            with self.assertWarnsRegex(UserWarning, "without a compiler: there is no C.. compiler"):
+        with self.assertWarnsRegex(UserWarning, "without a compiler: there is no C.. compiler"):
+            with mock.patch.dict(os.environ, PATH="/nowhere"):
                 losses, _, _, _ = self.trained(net, x, y, compile=True)
-        finally:
-            os.environ["PATH"] = path
         self.assertEqual(eager, losses)
 
     def test_where_nothing_can_be_kept_it_says_so_and_trains(self):
         net, x, y = _mlp(), torch.randn(10, 12), torch.randint(5, (10,))
         eager, _, _, _ = self.trained(net, x, y)
-        place = os.environ["PENSTOCK_COMPILE_CACHE"]
-        os.environ["PENSTOCK_COMPILE_CACHE"] = "/dev/null/packages"
-        try:
-            with self.assertWarnsRegex(UserWarning, "without a compiler: cannot write /dev/null"):
+        with self.assertWarnsRegex(UserWarning, "without a compiler: cannot write /dev/null"):
+            with mock.patch.dict(os.environ, PENSTOCK_COMPILE_CACHE="/dev/null/packages"):
                 losses, _, _, _ = self.trained(net, x, y, compile=True)
-        finally:
-            os.environ["PENSTOCK_COMPILE_CACHE"] = place
         self.assertEqual(eager, losses)
+
+    def test_pieces_that_are_no_faster_are_left_out(self):
+        net, x, y = _mlp(), torch.randn(14, 12), torch.randint(5, (14,))
+        eager, _, _, _ = self.trained(net, x, y)
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(
+            os.environ, PENSTOCK_COMPILE_CACHE=cache, PENSTOCK_COMPILE_ALL="0"
+        ):
+            self.trained(net, x, y, compile=True)  # measures
+            kept = [*pathlib.Path(cache).glob("*/speed.json")]
+            self.assertEqual(len(kept), 2)
+            for file in kept:
+                measured = json.loads(file.read_text())
+                self.assertGreater(min(measured["layers"], measured["piece"]), 0)
+            for layers, note in ((1, "run one by one"), (2, "2 from the cache")):
+                with self.subTest(note):
+                    for file in kept:
+                        file.write_text(json.dumps({"layers": layers, "piece": 1.0}))
+                    losses, _, _, trainer = self.trained(net, x, y, compile=True)
+                    self.assertRegex(trainer._session.compile_notes[-1], note)
+                    if layers == 1:
+                        self.assertEqual(eager, losses)
+            kept[0].write_text("no numbers")
+            self.trained(net, x, y, compile=True)
+            self.assertGreater(json.loads(kept[0].read_text())["layers"], 0)
 
     def test_what_cannot_be_compiled_is_refused(self):
         net, x = _mlp(), torch.randn(8, 12)

@@ -678,6 +678,30 @@ class TrainerTest(unittest.TestCase):
                 self.assertTrue(torch.equal(value, now[name]), name)
         trainer.load_state_dict(good)
 
+    def test_what_is_frozen_is_in_no_checkpoint(self):
+        x, y = samples()
+        model = Net()
+        model.first.requires_grad_(False)
+        trainer = quick(model, x[:4], strategy="serial", workers=1)
+        trainer.step(x, y)
+        frozen = {"first.weight", "first.bias"}
+        trained = trainer.state_dict(frozen=False)
+        self.assertEqual(trainer.state_dict().keys() - trained, frozen)
+        with tempfile.TemporaryDirectory() as folder:
+            saved = torch.load(trainer.save(folder) / "weights.pt")
+            self.assertEqual(saved.keys() & frozen, set())
+            again = quick(model, x[:4], strategy="gpipe", workers=2)
+            again.load_state_dict(saved)
+            self.assertTrue(
+                torch.equal(again.state_dict()["head.bias"], trained["head.bias"])
+            )
+            again.resume(folder)
+            self.assertEqual(again.steps, 1)
+            with torch.no_grad():
+                model.first.weight += 1
+            with self.assertRaisesRegex(penstock.PenstockError, "other frozen parameters"):
+                quick(model, x[:4], strategy="serial", workers=1).resume(folder)
+
     def test_statistics_are_those_of_the_replicas_that_trained(self):
         x, y = samples()
         state = []

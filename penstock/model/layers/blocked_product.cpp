@@ -126,4 +126,9 @@ at::Tensor blocked_linear(const at::Tensor& input, const at::Tensor& weight,
 
 }  // namespace detail
 
+int64_t blocked_from() {
+  const bool is_faster = is_processor_without_mkl_kernels() && detail::has_blocked_product();
+  return is_faster ? detail::kLargeProduct : 0;
+}
+
 }  // namespace penstock::model

@@ -12,7 +12,13 @@
 
 #include <cstdint>
 
-namespace penstock::model::detail {
+namespace penstock::model {
+
+/// Multiply-adds from which on oneDNN's products are expected to be faster on this processor; 0:
+/// they are not, or there are none.
+int64_t blocked_from();
+
+namespace detail {
 
 /// Multiply-adds from which on a product is worth oneDNN's preparations.
 inline constexpr int64_t kLargeProduct = int64_t{1} << 24;
@@ -31,4 +37,6 @@ bool is_faster_blocked(const at::Tensor& input, const at::Tensor& weight, const 
 at::Tensor blocked_linear(const at::Tensor& input, const at::Tensor& weight,
                           const at::Tensor& bias);
 
-}  // namespace penstock::model::detail
+}  // namespace detail
+
+}  // namespace penstock::model

@@ -139,10 +139,13 @@ void write_manifest(const fs::path& folder, const model::Model& model, const Che
   for (const auto& [index, layer] : written) manifest.layers.push_back(layer);
   PENSTOCK_CHECK(static_cast<int>(manifest.layers.size()) == model.graph().num_layers(),
                  manifest.layers.size());
+  manifest.frozen = frozen_record(model);
   std::vector<LayerState> layers = gathered(folder, model, checkpoint, written);
-  manifest.state_dict = write_state_dict(folder, "weights.pt", state_dict(model, layers));
-  if (const auto means = with_means(std::move(layers)))
-    manifest.mean = write_state_dict(folder, "average.pt", state_dict(model, *means));
+  const auto write = [&](const std::string& name, const std::vector<LayerState>& states) {
+    return write_state_dict(folder, name, state_dict(model, states, FrozenWeights::Without));
+  };
+  manifest.state_dict = write("weights.pt", layers);
+  if (const auto means = with_means(std::move(layers))) manifest.mean = write("average.pt", *means);
   if (!checkpoint.plan.empty()) manifest.plan = write_text(folder, "plan.json", checkpoint.plan);
   write_text(folder, "manifest.json", manifest_text(manifest));
 }

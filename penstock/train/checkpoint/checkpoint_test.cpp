@@ -38,6 +38,16 @@ model::Model make_model(int64_t features = 3, const std::string& last = "fc",
   return net.build(net.linear(net.flatten(x, "flatten"), {.features = features, .name = last}));
 }
 
+/// The same beside two frozen parameters, of which nobody needs the values to save and load.
+model::Model with_frozen(const std::string& values) {
+  model::Model model = make_model();
+  const auto unread = []() -> at::Tensor { throw std::runtime_error("read"); };
+  model.set_extra_state(
+      {{.key = "base.weight", .values = unread, .frozen = values},
+       {.key = "head.weight", .values = unread, .same_as = "base.weight", .frozen = values}});
+  return model;
+}
+
 Checkpoint make_checkpoint(const model::Model& model, int64_t step, int64_t seed = 1) {
   Checkpoint result{{.model = model.name(),
                      .epoch = 2,
@@ -137,6 +147,17 @@ Checkpoint tied_checkpoint(const model::Model& model) {
       tensors[0] = result.layers[0].optimizer.at(name)[0].clone();
   }
   return result;
+}
+
+TEST(Checkpoint, FrozenParametersAreNotInIt) {
+  const TestFolder folder;
+  const model::Model model = with_frozen("one");
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 1), 2);
+  EXPECT_EQ(load_checkpoint(folder.path(), model).step, 1);
+  EXPECT_THAT([&] { load_checkpoint(folder.path(), with_frozen("another")); },
+              testing::ThrowsMessage<CheckpointError>(
+                  AllOf(HasSubstr("beside other frozen parameters"), HasSubstr("2 tensors"))));
+  EXPECT_THROW(load_checkpoint(folder.path(), make_model()), CheckpointError);
 }
 
 TEST(Checkpoint, TiedWeightsAreStoredOnceAndLoadedEverywhere) {

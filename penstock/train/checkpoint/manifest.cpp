@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kVersion = 1;
 constexpr int64_t kMostClasses = 1'000'000;
+constexpr int64_t kMostTensors = 10'000'000;
 constexpr std::string_view kStateDictName = "weights.pt";
 constexpr std::string_view kPlanName = "plan.json";
 constexpr std::string_view kMeanName = "average.pt";
@@ -237,6 +238,9 @@ std::string manifest_text(const Manifest& manifest) {
   document["state_dict"] = file_json(manifest.state_dict);
   if (!manifest.plan.name.empty()) document["plan"] = file_json(manifest.plan);
   if (!manifest.mean.name.empty()) document["average"] = file_json(manifest.mean);
+  if (manifest.frozen.tensors > 0) {
+    document["frozen"] = {{"tensors", manifest.frozen.tensors}, {"digest", manifest.frozen.digest}};
+  }
   std::string text;
   try {
     text = document.dump(2);
@@ -263,6 +267,8 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
   manifest.state_dict = parse_file(root.at("state_dict"), kStateDictName);
   if (const auto plan = root.find("plan")) manifest.plan = parse_file(*plan, kPlanName);
   if (const auto mean = root.find("average")) manifest.mean = parse_file(*mean, kMeanName);
+  if (const auto frozen = root.find("frozen"))
+    manifest.frozen = {frozen->at("tensors").integer(1, kMostTensors), frozen->at("digest").text()};
   return manifest;
 }
 

@@ -79,6 +79,14 @@ struct ManifestLayer {
   bool operator==(const ManifestLayer&) const = default;
 };
 
+/// Frozen parameters, which are in the model's own file and in no checkpoint.
+struct FrozenRecord {
+  int64_t tensors = 0;  ///< 0: there are none, or an older manifest does not say
+  std::string digest;   ///< of their names, types, sizes and values
+
+  bool operator==(const FrozenRecord&) const = default;
+};
+
 struct Manifest {
   CheckpointPosition position;
   std::string graph;  ///< graph_hash() of the model
@@ -86,6 +94,7 @@ struct Manifest {
   FileRecord state_dict;
   FileRecord plan;  ///< plan.json; older manifests have none
   FileRecord mean;  ///< average.pt, the state dict of the weights' mean; empty: there is none
+  FrozenRecord frozen = {};
 
   bool operator==(const Manifest&) const = default;
 };

@@ -46,6 +46,18 @@ std::string graph_hash(const model::Model& model) {
   return fmt::format("{:016x}", hash_name(text));
 }
 
+FrozenRecord frozen_record(const model::Model& model) {
+  FrozenRecord record;
+  std::string text;
+  for (const model::ExtraTensor& extra : model.extra_state()) {
+    if (extra.frozen.empty()) continue;
+    ++record.tensors;
+    text += fmt::format("{}\n{}\n", extra.key, extra.frozen);
+  }
+  if (record.tensors > 0) record.digest = fmt::format("{:016x}", hash_name(text));
+  return record;
+}
+
 void check_same_model(const Manifest& manifest, const model::Model& model, std::string_view place) {
   const auto found = static_cast<int64_t>(manifest.layers.size());
   const int64_t expected = model.graph().num_layers();
@@ -79,6 +91,13 @@ void check_same_model(const Manifest& manifest, const model::Model& model, std::
     }
   }
   if (manifest.position.model != model.name()) refuse("the layers have the same names");
+  const FrozenRecord frozen = frozen_record(model);
+  if (manifest.frozen.tensors > 0 && manifest.frozen != frozen) {
+    throw CheckpointError(fmt::format(
+        "{}: the checkpoint was trained beside other frozen parameters: expected {} tensors with "
+        "the digest {}, found {} with {}; give the model that it was trained with",
+        place, manifest.frozen.tensors, manifest.frozen.digest, frozen.tensors, frozen.digest));
+  }
 }
 
 }  // namespace penstock::train

@@ -79,7 +79,8 @@ void write_archive(FileWriter& file, const StateDict& dict) {
 
 }  // namespace
 
-StateDict state_dict(const model::Model& model, const std::vector<LayerState>& layers) {
+StateDict state_dict(const model::Model& model, const std::vector<LayerState>& layers,
+                     FrozenWeights frozen) {
   PENSTOCK_CHECK(static_cast<int>(layers.size()) == model.graph().num_layers(), layers.size());
   StateDict dict;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
@@ -90,6 +91,7 @@ StateDict state_dict(const model::Model& model, const std::vector<LayerState>& l
   }
   for (const model::ExtraTensor& extra : model.extra_state()) {
     if (dict.contains(extra.key)) continue;
+    if (frozen == FrozenWeights::Without && !extra.frozen.empty()) continue;
     dict.insert(extra.key, extra.same_as.empty() ? plain(extra.values()) : dict.at(extra.same_as));
   }
   return dict;

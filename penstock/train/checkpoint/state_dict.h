@@ -4,6 +4,7 @@
 
 #include <ATen/core/Dict.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -17,10 +18,14 @@ namespace penstock::train {
 /// In the order of insertion.
 using StateDict = c10::Dict<std::string, at::Tensor>;
 
+/// Whether a state dict has the model's frozen parameters.
+enum class FrozenWeights : uint8_t { With, Without };
+
 /// {"<layer>.<parameter>": tensor, ...}, with buffers and the model's extra state: in the host's
 /// memory and contiguous. The tensors are those of `layers` where they can be; a tied weight is one
 /// tensor under two names.
-StateDict state_dict(const model::Model& model, const std::vector<LayerState>& layers);
+StateDict state_dict(const model::Model& model, const std::vector<LayerState>& layers,
+                     FrozenWeights frozen);
 
 /// Writes folder / name, which torch.load reads, and flushes it. Throws RuntimeError when writing
 /// fails.

@@ -76,7 +76,7 @@ TEST(StateDict, TorchLoadReadsADictOfTensorsWithTheRightValues) {
   const TestFolder folder;
   const model::Model model = tiny_model();
   const std::vector<LayerState> states = make_states(model);
-  write_state_dict(folder.path(), "weights.pt", state_dict(model, states));
+  write_state_dict(folder.path(), "weights.pt", state_dict(model, states, FrozenWeights::With));
   write_test_file(folder / "check.py", fmt::format(R"(
 import torch
 weights = torch.load(r"{}")
@@ -110,7 +110,7 @@ TEST(StateDict, ATiedWeightIsOneTensorUnderTwoNames) {
   std::vector<LayerState> states = make_states(model);
   states[1].weights[0] = states[0].weights[0].clone();  // each stage has its own copy
   const TestFolder folder;
-  write_state_dict(folder.path(), "weights.pt", state_dict(model, states));
+  write_state_dict(folder.path(), "weights.pt", state_dict(model, states, FrozenWeights::With));
   EXPECT_LT(std::filesystem::file_size(folder / "weights.pt"), 60'000U)
       << "the weight of 40,000 bytes is there twice";
   const std::string python = python_with_torch();
