@@ -9,25 +9,19 @@ bool DeviceCopies::before(at::Device one, at::Device other) {
   return std::tuple(one.type(), one.index()) < std::tuple(other.type(), other.index());
 }
 
-const model::Tensors& DeviceCopies::on_host() const {
-  std::call_once(read_, [this] {
-    model::Tensors read;  // all or none, where a file cannot be read
-    for (const auto& constant : stored_) read.push_back(constant->tensor());
-    tensors_ = std::move(read);
-  });
-  return tensors_;
+model::Tensors DeviceCopies::on(at::Device device) const {
+  if (stored_.empty()) return {};
+  const std::lock_guard lock(mutex_);
+  if (const auto found = copies_.find(device); found != copies_.end()) return found->second;
+  model::Tensors tensors;  // all or none, where a file cannot be read
+  for (const auto& constant : stored_)
+    tensors.push_back(constant->tensor().to(device, /*non_blocking=*/false));
+  return copies_.emplace(device, std::move(tensors)).first->second;
 }
 
-const model::Tensors& DeviceCopies::on(at::Device device) const {
-  const model::Tensors& tensors = on_host();
-  if (device.is_cpu()) return tensors;
+void DeviceCopies::release() const {
   const std::lock_guard lock(mutex_);
-  const auto [entry, is_new] = copies_.try_emplace(device);
-  if (is_new) {
-    for (const at::Tensor& tensor : tensors)
-      entry->second.push_back(tensor.to(device, /*non_blocking=*/false));
-  }
-  return entry->second;
+  copies_.clear();
 }
 
 }  // namespace penstock::imported

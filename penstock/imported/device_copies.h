@@ -1,7 +1,7 @@
 // Tensors that never change, on every device that asks for them. Internal to imported.
 //
 //   const DeviceCopies constants(stored);
-//   const model::Tensors& there = constants.on(at::Device(at::kCUDA, 1));
+//   const model::Tensors there = constants.on(at::Device(at::kCUDA, 1));
 #pragma once
 
 #include <c10/core/Device.h>
@@ -25,17 +25,14 @@ class DeviceCopies {
   explicit DeviceCopies(Stored stored) : stored_(std::move(stored)) {}
 
   const Stored& stored() const { return stored_; }
-  /// In the same order. Read the first time that anybody asks, and copied the first time that a
-  /// device asks; blocks until all of it is there, so that every stream of the device may read it.
-  /// Kept as long as this object.
-  const model::Tensors& on(at::Device device) const;
+  /// In the same order. Read, and copied, the first time that a device asks; blocks until all of it
+  /// is there, so that every stream of the device may read it. Kept until release().
+  model::Tensors on(at::Device device) const;
+  /// Forgets them on all devices: they are read again when they are asked for.
+  void release() const;
 
  private:
-  const model::Tensors& on_host() const;
-
   Stored stored_;
-  mutable std::once_flag read_;
-  mutable model::Tensors tensors_;
   mutable std::mutex mutex_;
   mutable std::map<at::Device, model::Tensors, bool (*)(at::Device, at::Device)> copies_{before};
 

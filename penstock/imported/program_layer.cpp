@@ -92,7 +92,32 @@ ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
   }
   for (const std::string& name : parts_.outputs) outputs_.push_back(slot_of(name));
   plan_frees();
+  find_own_types();
   describe(program);
+}
+
+void ProgramLayer::find_own_types() {
+  const auto type_of = [&](const std::string& name) { return output_type(name, program_); };
+  const bool has_own =
+      std::any_of(program_.tensors.begin(), program_.tensors.end(), [](const auto& one) {
+        return one.second.type == exported::ScalarType::BFloat16 ||
+               one.second.type == exported::ScalarType::Half;
+      });
+  if (!has_own) return;
+  for (const std::string& name : parts_.inputs) taken_as_.push_back(type_of(name));
+  for (const model::ParameterSpec& spec : parts_.parameter_specs)
+    taken_as_.push_back(spec.stored_as);
+  const auto first = taken_as_.begin() + std::ssize(parts_.inputs);
+  const bool is_one =
+      std::all_of(first, taken_as_.end(), [&](at::ScalarType type) { return type == *first; });
+  own_weight_type_ = first != taken_as_.end() && is_one ? *first : at::kFloat;
+}
+
+at::Tensor ProgramLayer::as_taken(size_t place, const at::Tensor& value) const {
+  const bool differs = !taken_as_.empty() && value.is_floating_point() &&
+                       at::isFloatingType(taken_as_[place]) &&
+                       value.scalar_type() != taken_as_[place];
+  return differs ? value.to(taken_as_[place]) : value;
 }
 
 void ProgramLayer::describe(const FlatProgram& program) {
@@ -201,12 +226,15 @@ model::Tensors ProgramLayer::forward(model::TensorSpan weights, model::MutableTe
   std::vector<at::Tensor> values(num_values_);
   size_t next = 0;
   for (size_t i = 0; i < inputs.size(); ++i)
-    values[next++] = parts_.copied[i] ? inputs[i].clone() : inputs[i];
-  for (const at::Tensor& weight : weights) values[next++] = weight;
+    values[next++] = as_taken(i, parts_.copied[i] ? inputs[i].clone() : inputs[i]);
+  for (const at::Tensor& weight : weights) {
+    values[next] = as_taken(next, weight);
+    ++next;
+  }
   // Evaluation leaves what training has counted and averaged as it is.
   for (const at::Tensor& buffer : buffers)
     values[next++] = context.training ? buffer : buffer.clone();
-  for (const at::Tensor& constant : constants_.on(context.device)) values[next++] = constant;
+  for (at::Tensor& constant : constants_.on(context.device)) values[next++] = std::move(constant);
 
   Symbols symbols;
   for (const SymbolSource& source : parts_.symbols) {

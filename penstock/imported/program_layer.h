@@ -17,6 +17,7 @@
 #include "penstock/model/batch_limits.h"
 #include "penstock/model/counts_targets.h"
 #include "penstock/model/float32_layers.h"
+#include "penstock/model/keeps_constants.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/layer.h"
 #include "penstock/shard/shardable.h"
@@ -66,9 +67,11 @@ struct LayerParts {
 /// Immutable; thread-safe.
 class ProgramLayer final : public model::Layer,
                            public model::ComputesInFloat32,
+                           public model::MayHaveOwnTypes,
                            public model::LimitsBatches,
                            public model::CountsTargets,
                            public model::KnownCode,
+                           public model::KeepsConstants,
                            public shard::Shardable {
  public:
   ProgramLayer(LayerParts parts, const FlatProgram& program);
@@ -86,6 +89,7 @@ class ProgramLayer final : public model::Layer,
   bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
   bool is_random() const override { return parts_.is_random; }
   bool has_products_alone() const override { return has_products_alone_; }
+  std::optional<at::ScalarType> own_weight_type() const override { return own_weight_type_; }
   model::TargetCount target_count() const override { return parts_.target_count; }
   const std::string& note() const { return parts_.note; }
   std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override;
@@ -105,7 +109,8 @@ class ProgramLayer final : public model::Layer,
   std::vector<std::string> check(const model::Layer& piece, const shard::LayerTypes& types,
                                  const shard::Member& member) const override;
 
-  const model::Tensors& constants(at::Device device) const { return constants_.on(device); }
+  model::Tensors constants(at::Device device) const { return constants_.on(device); }
+  void release_constants() const override { constants_.release(); }
   const LayerParts& parts() const { return parts_; }
   /// Its steps alone.
   const FlatProgram& program() const { return program_; }
@@ -118,6 +123,10 @@ class ProgramLayer final : public model::Layer,
   /// expression that is not read here.
   std::vector<int64_t> values_of(const std::vector<exported::SymbolicInt>& numbers,
                                  int64_t samples) const;
+  /// Where some step reads or makes a number of 16 bits.
+  void find_own_types();
+  /// The input or parameter in the type that the steps take: differentiable.
+  at::Tensor as_taken(size_t place, const at::Tensor& value) const;
   /// Adds what the program says of inputs, constants and outputs.
   void describe(const FlatProgram& program);
 
@@ -127,6 +136,9 @@ class ProgramLayer final : public model::Layer,
   std::vector<OperatorCall> calls_;
   std::vector<std::string> places_;  ///< of the calls, for errors
   bool has_products_alone_ = true;
+  std::optional<at::ScalarType> own_weight_type_;
+  /// Of inputs and parameters, as the steps take them; empty: no types of its own.
+  std::vector<at::ScalarType> taken_as_;
   size_t num_values_ = 0;  ///< inputs, parameters, buffers, constants, then the rest
   std::vector<size_t> outputs_;
   std::string code_;

@@ -194,6 +194,17 @@ class LayerMaker {
           "as [batch, sequence, features], can be cut",
           most, all, printable(grouping_.batch_elsewhere), sizes_text(grouping_.batch_elsewhere));
     }
+    std::map<exported::ScalarType, int> narrow;
+    for (const std::string& name : p_.origins.parameters) {
+      const exported::ScalarType type = p_.meta_of(name).type;
+      if (type != exported::ScalarType::Float) ++narrow[type];
+    }
+    for (const auto& [type, count] : narrow) {
+      text += fmt::format(
+          "{}{} trained weights are {} in the file: they are kept and stepped as float32, and read "
+          "as {}",
+          text.empty() ? "" : "; ", count, exported::to_string(type), exported::to_string(type));
+    }
     for (const std::string& name : p_.inputs) {
       const std::vector<exported::SymbolicInt>& sizes = p_.meta_of(name).sizes;
       for (size_t d = 1; d < sizes.size(); ++d) {
@@ -312,11 +323,16 @@ class LayerMaker {
     return made;
   }
 
-  /// One for all layers that read it.
+  /// One for all layers that read it, under any of its names.
   std::shared_ptr<const StoredConstant> constant(const std::string& name) {
-    std::shared_ptr<const StoredConstant>& made = constants_[name];
-    if (made == nullptr) made = std::make_shared<StoredConstant>(p_.path, p_.stored(name));
-    return made;
+    const exported::StoredTensor& stored = p_.stored(name);
+    for (const auto& [known, made] : constants_) {
+      if (stored.num_bytes > 0 && known->file_offset == stored.file_offset &&
+          known->meta == stored.meta)
+        return made;
+    }
+    return constants_.emplace_back(&stored, std::make_shared<StoredConstant>(p_.path, stored))
+        .second;
   }
 
   void add_source(const std::string& name, LayerParts& parts) {
@@ -422,7 +438,8 @@ class LayerMaker {
   Grouping grouping_;
   std::map<std::string, size_t> last_read_;  ///< by which main step
   std::map<std::string, ValueRef> values_;
-  std::map<std::string, std::shared_ptr<const StoredConstant>> constants_;
+  std::vector<std::pair<const exported::StoredTensor*, std::shared_ptr<const StoredConstant>>>
+      constants_;
   std::map<std::pair<int64_t, std::string>, graph::ParameterRef> owners_;
   std::set<std::string> names_;
   ProgramLayers made_;

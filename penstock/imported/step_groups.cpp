@@ -7,6 +7,11 @@
 namespace penstock::imported {
 namespace {
 
+bool is_fraction(exported::ScalarType type) {
+  return type == exported::ScalarType::Float || type == exported::ScalarType::BFloat16 ||
+         type == exported::ScalarType::Half;
+}
+
 class Grouper {
  public:
   Grouper(const FlatProgram& program, const std::vector<StepFacts>& facts, const Origins& origins,
@@ -66,7 +71,7 @@ class Grouper {
           return spoiled.contains(aliases_.root(name));
         };
         const bool good =
-            !facts.is_random &&
+            !facts.is_random && !is_frozen_work(facts) &&
             std::all_of(facts.reads.begin(), facts.reads.end(),
                         [&](const std::string& name) { return values.contains(name); }) &&
             std::none_of(facts.reads.begin(), facts.reads.end(), is_spoiled) &&
@@ -89,12 +94,20 @@ class Grouper {
     return repeated;
   }
 
+  /// Whether it reads a frozen weight and makes nothing but values that may cross.
+  bool is_frozen_work(const StepFacts& facts) const {
+    return std::any_of(facts.reads.begin(), facts.reads.end(),
+                       [&](const std::string& name) { return origins_.frozen.contains(name); }) &&
+           std::all_of(facts.outputs.begin(), facts.outputs.end(),
+                       [&](const std::string& name) { return may_cross(name); });
+  }
+
   /// Whether the value may cross from one worker to another.
   bool may_cross(const std::string& name) const {
     const auto found = program_.tensors.find(name);
     if (found == program_.tensors.end()) return false;
     const exported::TensorMeta& meta = found->second;
-    if (meta.type != exported::ScalarType::Float || meta.sizes.empty()) return false;
+    if (!is_fraction(meta.type) || meta.sizes.empty()) return false;
     const bool is_empty = std::any_of(
         meta.sizes.begin(), meta.sizes.end(),
         [](const exported::SymbolicInt& size) { return size.is_number() && size.value == 0; });
@@ -153,8 +166,7 @@ class Grouper {
 
   bool has_batch_elsewhere(const std::string& name) const {
     const auto found = program_.tensors.find(name);
-    if (found == program_.tensors.end() || found->second.type != exported::ScalarType::Float)
-      return false;
+    if (found == program_.tensors.end() || !is_fraction(found->second.type)) return false;
     const auto is_batch = [&](const exported::SymbolicInt& size) {
       return SizeExpression(size).multiple_of(batch_symbol_) == 1;
     };

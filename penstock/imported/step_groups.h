@@ -20,6 +20,7 @@ struct Origins {
   std::set<std::string> parameters;  ///< trained
   std::set<std::string> buffers;     ///< changed in place by some step
   std::set<std::string> constants;   ///< tensors of the file that nothing changes
+  std::set<std::string> frozen;      ///< of `constants`: parameters
 };
 
 /// One layer: consecutive steps of `main`, [begin, end).
@@ -31,7 +32,8 @@ struct StepGroup {
 struct Grouping {
   /// Steps (positions in the program) that depend on nothing but constants, sizes and inputs of
   /// whole numbers (masks, positions): every layer that needs their results runs them itself, so
-  /// these need not cross. In order.
+  /// these need not cross. Not those that read a frozen weight and make values that may cross: one
+  /// worker has the weight and does the work. In order.
   std::vector<size_t> repeated_steps;
   /// The other steps, without those whose results nobody reads. In order.
   std::vector<size_t> main;
@@ -41,8 +43,8 @@ struct Grouping {
 };
 
 /// A boundary is legal where nothing that crosses it is changed in place afterwards, every value
-/// that crosses holds float32 numbers, sample by sample, and a layer lies on both sides that reads
-/// a value and makes one. All legal boundaries are taken, except before views.
+/// that crosses holds numbers of 16 or 32 bits, sample by sample, and a layer lies on both sides
+/// that reads a value and makes one. All legal boundaries are taken, except before views.
 Grouping group_steps(const FlatProgram& program, const std::vector<StepFacts>& facts,
                      const Origins& origins, const AliasSets& aliases,
                      const std::string& batch_symbol);

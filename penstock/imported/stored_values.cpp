@@ -85,7 +85,10 @@ class Unseen final : public c10::MemoryReportingInfoBase {
 }  // namespace
 
 StoredConstant::StoredConstant(std::string path, exported::StoredTensor stored)
-    : path_(std::move(path)), stored_(std::move(stored)), type_(torch_type(stored_.meta.type)) {
+    : path_(std::move(path)),
+      stored_(std::move(stored)),
+      type_(torch_type(stored_.meta.type)),
+      tensor_(at::Tensor().getIntrusivePtr()) {
   check_bytes(path_, stored_);
   for (const exported::SymbolicInt& size : stored_.meta.sizes) sizes_.push_back(size.value);
 }
@@ -96,14 +99,14 @@ int64_t StoredConstant::num_bytes() const {
   return bytes;
 }
 
-const at::Tensor& StoredConstant::tensor() const {
-  std::call_once(read_, [this] {
-    const model::MemoryScope scope(MemoryKind::Constants);
-    const c10::DebugInfoGuard unseen(c10::DebugInfoKind::PROFILER_STATE,
-                                     std::make_shared<Unseen>());
-    tensor_ = read_values(path_, stored_);
-  });
-  return tensor_;
+at::Tensor StoredConstant::tensor() const {
+  const std::lock_guard lock(mutex_);
+  if (auto known = tensor_.lock()) return at::Tensor(std::move(known));
+  const model::MemoryScope scope(MemoryKind::Constants);
+  const c10::DebugInfoGuard unseen(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Unseen>());
+  const at::Tensor read = read_values(path_, stored_);
+  tensor_ = read.getIntrusivePtr();
+  return read;
 }
 
 at::Tensor read_values(const std::string& path, const exported::StoredTensor& tensor) {

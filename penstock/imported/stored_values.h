@@ -18,8 +18,9 @@ namespace penstock::imported {
 /// its bytes.
 at::Tensor read_values(const std::string& path, const exported::StoredTensor& tensor);
 
-/// A tensor that nothing changes, such as a frozen weight. It is read when it is first needed: a
-/// process that has a part of the model needs no others. Thread-safe.
+/// A tensor that nothing changes, such as a frozen weight. It is read when it is needed, and goes
+/// with the last one who has it: a process that has a part of the model needs no others.
+/// Thread-safe.
 class StoredConstant {
  public:
   /// Throws ConfigError where the sizes do not fit its bytes.
@@ -28,16 +29,17 @@ class StoredConstant {
   at::ScalarType type() const { return type_; }
   const std::vector<int64_t>& sizes() const { return sizes_; }
   int64_t num_bytes() const;
-  /// Blocks while it is read, for the first time. Throws ConfigError as read_values(), then too.
-  const at::Tensor& tensor() const;
+  /// One tensor for all who have it at the same time. Blocks while it is read. Throws ConfigError
+  /// as read_values().
+  at::Tensor tensor() const;
 
  private:
   std::string path_;
   exported::StoredTensor stored_;
   at::ScalarType type_;
   std::vector<int64_t> sizes_;
-  mutable std::once_flag read_;
-  mutable at::Tensor tensor_;
+  mutable std::mutex mutex_;
+  mutable c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
 };
 
 /// Whether all numbers of the tensor, which has some, are within its bytes in the file.

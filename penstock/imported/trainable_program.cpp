@@ -106,6 +106,8 @@ class ProgramReader {
             break;
           }
           check_values(role, p_.aliases->is_changed(tensor->name));
+          if (role.kind == InputRole::Kind::Parameter && !p_.aliases->is_changed(tensor->name))
+            p_.origins.frozen.insert(tensor->name);
           (p_.aliases->is_changed(tensor->name) ? p_.origins.buffers : p_.origins.constants)
               .insert(tensor->name);
       }
@@ -133,8 +135,9 @@ class ProgramReader {
       const std::string more =
           names.size() == 1 ? " is" : fmt::format(" and {} more are", names.size() - 1);
       reasons_.push_back(
-          fmt::format("'{}'{} {}: what training changes has to be float32. Export the module after "
-                      "module.float(); the option precision computes in 16 bits",
+          fmt::format("'{}'{} {}: what training changes has to be float32, and trained parameters "
+                      "may be bfloat16 or float16. Export the module after module.float(), or "
+                      "after .float() of the parts that have these",
                       printable(names.front()), more, exported::to_string(type)));
     }
   }
@@ -198,7 +201,7 @@ class ProgramReader {
     return true;
   }
 
-  /// `changes`: training changes it, so it is kept as float32.
+  /// `changes`: training changes it, so it is kept as float32. Parameters may be read in 16 bits.
   void check_values(const InputRole& role, bool changes) {
     const auto found = p_.source.tensors.find(role.name);
     if (found == p_.source.tensors.end()) return;  // p_.stored() says so
@@ -227,7 +230,10 @@ class ProgramReader {
     const bool is_counter =
         role.kind != InputRole::Kind::Parameter &&
         (type == exported::ScalarType::Long || type == exported::ScalarType::Int);
-    if (changes && type != exported::ScalarType::Float && !is_counter) {
+    const bool is_narrow =
+        role.kind == InputRole::Kind::Parameter &&
+        (type == exported::ScalarType::BFloat16 || type == exported::ScalarType::Half);
+    if (changes && type != exported::ScalarType::Float && !is_counter && !is_narrow) {
       other_types_[type].push_back(role.name);
       return;
     }
@@ -308,17 +314,18 @@ class ProgramReader {
         [](const exported::SymbolicInt& size) { return size.is_number() && size.value == 1; });
     // Of a fixed batch it has been said.
     if (p_.batch_symbol.empty()) return;
-    if (meta.type == exported::ScalarType::Float && !meta.sizes.empty() && !by_sample &&
-        !p_.returns_loss) {
+    const bool is_fraction = meta.type == exported::ScalarType::Float ||
+                             meta.type == exported::ScalarType::BFloat16 ||
+                             meta.type == exported::ScalarType::Half;
+    if (is_fraction && !meta.sizes.empty() && !by_sample && !p_.returns_loss) {
       reasons_.push_back(
           fmt::format("the first dimension of its first output '{}' is not the batch: expected "
                       "numbers for each sample, as [batch, classes], or one number, its loss",
                       printable(p_.output)));
-    } else if (meta.type != exported::ScalarType::Float ||
-               !(p_.returns_loss ? is_one_number : by_sample)) {
+    } else if (!is_fraction || !(p_.returns_loss ? is_one_number : by_sample)) {
       reasons_.push_back(fmt::format(
-          "its first output '{}' is {} with {} dimension(s); expected float32 numbers for each "
-          "sample, as [batch, classes], or one number, its loss",
+          "its first output '{}' is {} with {} dimension(s); expected numbers of float32 or 16 "
+          "bits for each sample, as [batch, classes], or one number, its loss",
           printable(p_.output), exported::to_string(meta.type), meta.sizes.size()));
     }
     if (p_.origins.inputs.contains(p_.output)) reasons_.push_back("its first output is its input");

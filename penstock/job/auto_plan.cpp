@@ -9,6 +9,7 @@
 #include "penstock/job/measured_profile.h"
 #include "penstock/job/own_cluster.h"
 #include "penstock/model/parameter_optimizers.h"
+#include "penstock/model/precision.h"
 #include "penstock/options/check_profile.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
@@ -109,7 +110,9 @@ void check_sizes(const profile::Profile& profile, const model::Model& model,
     const std::vector<model::Shape>& shapes = model.output_shapes(id);
     for (size_t o = 0; o < shapes.size() && o < cost.output_bytes.size(); ++o)
       check("outputs per sample", cost.output_bytes[o] / profile.batch_size,
-            saturating_mul(bytes_of(float_type(profile.precision)), product_of(shapes[o])));
+            saturating_mul(
+                model::output_number_bytes(model, {id, static_cast<int>(o)}, profile.precision),
+                product_of(shapes[o])));
   }
 }
 

@@ -27,6 +27,12 @@ void check_can_compile(const model::Model& model, const options::TrainRequest& r
     throw ConfigError(
         fmt::format("compiled stages run on CPUs, found the device '{}'", request.run.device));
   }
+  if (imported::has_own_types(model)) {
+    throw ConfigError(
+        fmt::format("compiled stages compute in float32, and '{}' was exported with numbers of 16 "
+                    "bits: expected a module after module.float(), or a run that is not compiled",
+                    model.name()));
+  }
   const Precision precision = request.plan.precision.value_or(Precision::Float32);
   if (precision != Precision::Float32) {
     throw ConfigError(

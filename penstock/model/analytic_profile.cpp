@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "penstock/model/float32_layers.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/profiling/values.h"
 #include "penstock/model/shapes.h"
@@ -112,10 +113,11 @@ class Estimate {
       }
       cost.step_ns = saturating_add(cost.step_ns, step_ns(numbers));
     }
-    for (const Shape& shape : model_.output_shapes(id)) {
-      cost.output_bytes.push_back(
-          checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
-    }
+    const auto* const own = dynamic_cast<const MayHaveOwnTypes*>(&model_.layer(id));
+    if (own != nullptr && own->own_weight_type().value_or(at::kFloat) != at::kFloat)
+      cost.short_weight_bytes = cost.weight_bytes;
+    for (int o = 0; o < std::ssize(model_.output_shapes(id)); ++o)
+      cost.output_bytes.push_back(checked(id, bytes_of({id, o})));
     cost.stash_bytes = stash_bytes(id, cost.output_bytes);
     cost.working_bytes = working_bytes(id, cost);
     cost.saves = saves_[id.index()];
@@ -151,10 +153,8 @@ class Estimate {
   }
 
   int64_t bytes_of(const graph::ValueRef& value) const {
-    return saturating_mul(
-        detail::batch_numbers({detail::shape_of(model_, value)}, batch_),
-        static_cast<int64_t>(c10::elementSize(
-            value.is_model_input() ? detail::type_of(model_, value) : at::kFloat)));
+    return saturating_mul(detail::batch_numbers({detail::shape_of(model_, value)}, batch_),
+                          static_cast<int64_t>(c10::elementSize(detail::type_of(model_, value))));
   }
 
   /// What its operations save, the loss among them.

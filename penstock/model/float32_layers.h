@@ -4,6 +4,10 @@
 //   class BatchNorm2d final : public Layer, public KeepsFloat32 {
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+
 namespace penstock::model {
 
 /// Weights and statistics stay float32, as those of normalisation must.
@@ -21,6 +25,23 @@ class ComputesInFloat32 {
 
  protected:
   ~ComputesInFloat32() = default;
+};
+
+/// Its outputs have the type of its first input.
+class KeepsTypes {
+ protected:
+  ~KeepsTypes() = default;
+};
+
+/// May have types of 16 bits of its own, which its operations say: these hold in every precision.
+class MayHaveOwnTypes {
+ public:
+  /// In which it reads its weights: float32 where they are of several types. Nothing: it has no
+  /// types of its own.
+  virtual std::optional<at::ScalarType> own_weight_type() const = 0;
+
+ protected:
+  ~MayHaveOwnTypes() = default;
 };
 
 }  // namespace penstock::model

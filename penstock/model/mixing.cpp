@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "penstock/model/counts_targets.h"
+#include "penstock/model/float32_layers.h"
+#include "penstock/model/keeps_constants.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/numbers/rng.h"
 
@@ -21,8 +23,11 @@ namespace penstock::model {
 namespace {
 
 /// Of the largest number: what other orders of sums make is below it.
-constexpr double kOutputTolerance = 1e-4;
-constexpr double kLossTolerance = 2e-5;
+struct Tolerances {
+  double output = 1e-4;
+  double loss = 2e-5;
+};
+constexpr Tolerances kOf16Bits{.output = 3e-2, .loss = 1e-2};
 /// Times what the order of the samples makes of a loss.
 constexpr double kNoise = 20;
 constexpr int64_t kIgnored = -100;
@@ -73,13 +78,15 @@ void run(const Model& model, std::vector<Pass>& passes) {
         return last == last_use.end() || last->second <= i;
       });
     }
+    release_constants(model.layer(id));
   }
 }
 
 double largest(const at::Tensor& values) { return values.abs().max().item<double>(); }
 
 /// One sample after the other: logits of large vocabularies are larger than the model's weights.
-bool differ(const std::vector<at::Tensor>& ones, const std::vector<at::Tensor>& others) {
+bool differ(const std::vector<at::Tensor>& ones, const std::vector<at::Tensor>& others,
+            double tolerance) {
   if (ones.size() != others.size()) return true;
   double difference = 0;
   double size = 0;
@@ -93,7 +100,7 @@ bool differ(const std::vector<at::Tensor>& ones, const std::vector<at::Tensor>& 
     difference = std::max(difference, here);
     size = std::max({size, largest(one), largest(other)});
   }
-  return difference > kOutputTolerance * size;
+  return difference > tolerance * size;
 }
 
 /// Whole numbers that are neither rows of a table nor a mask.
@@ -131,7 +138,7 @@ Tensors samples_of(const Model& model, const Draw& draw, at::Generator& generato
 
 /// Whether the loss of all is the mean of the parts' losses, each with its weight.
 bool is_mean(double whole, double reversed, std::span<const double> parts,
-             std::span<const double> weights) {
+             std::span<const double> weights, const Tolerances& tolerances) {
   double sum = 0;
   double weight = 0;
   for (size_t p = 0; p < parts.size(); ++p) {
@@ -142,13 +149,22 @@ bool is_mean(double whole, double reversed, std::span<const double> parts,
   const double mean = sum / weight;
   const double size = std::max(std::abs(whole), std::abs(mean));
   const double noise = std::abs(whole - reversed);
-  if (noise > kOutputTolerance * size) return false;  // it depends on the order of samples
-  return !(std::abs(whole - mean) > std::max(kLossTolerance * size, kNoise * noise));
+  if (noise > tolerances.output * size) return false;  // it depends on the order of samples
+  return !(std::abs(whole - mean) > std::max(tolerances.loss * size, kNoise * noise));
 }
 
 enum class Mixing : uint8_t { None, Mixed, Random };
 
+Tolerances tolerances_of(const Model& model) {
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    const auto* const layer = dynamic_cast<const MayHaveOwnTypes*>(&model.layer(LayerId{l}));
+    if (layer != nullptr && layer->own_weight_type()) return kOf16Bits;
+  }
+  return {};
+}
+
 Mixing compare(const Model& model, const Draw& draw, at::Generator& generator) {
+  const Tolerances tolerances = tolerances_of(model);
   const Tensors samples = samples_of(model, draw, generator);
   const auto part = [&](int64_t begin, int64_t end) {
     Tensors rows;
@@ -176,16 +192,18 @@ Mixing compare(const Model& model, const Draw& draw, at::Generator& generator) {
   const graph::ValueRef output = model.graph().outputs().front();
   const auto result = [&](size_t p) { return passes[p].value(output); };
   const std::vector<at::Tensor> whole = result(0).unbind(0);
-  if (looks_for_chance && differ(whole, result(3).unbind(0))) return Mixing::Random;
+  if (looks_for_chance && differ(whole, result(3).unbind(0), tolerances.output))
+    return Mixing::Random;
   if (model.returns_loss()) {
     const auto loss = [&](size_t p) { return result(p).to(at::kDouble).mean().item<double>(); };
     const std::array parts = {loss(1), loss(2)};
-    return is_mean(loss(0), loss(passes.size() - 1), parts, weights) ? Mixing::None : Mixing::Mixed;
+    return is_mean(loss(0), loss(passes.size() - 1), parts, weights, tolerances) ? Mixing::None
+                                                                                 : Mixing::Mixed;
   }
   std::vector<at::Tensor> parts = result(1).unbind(0);
   const std::vector<at::Tensor> rest = result(2).unbind(0);
   parts.insert(parts.end(), rest.begin(), rest.end());
-  return differ(whole, parts) ? Mixing::Mixed : Mixing::None;
+  return differ(whole, parts, tolerances.output) ? Mixing::Mixed : Mixing::None;
 }
 
 }  // namespace

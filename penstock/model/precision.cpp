@@ -73,6 +73,34 @@ InputSpec spec_of(const Model& model, const graph::ValueRef& value) {
           .shape = model.output_shapes(value.layer).at(static_cast<size_t>(value.output))};
 }
 
+/// Of the layers that have types of their own. The ends of a tie have one weight, so one type.
+std::map<LayerId, at::ScalarType> own_weight_types(const Model& model) {
+  std::map<LayerId, at::ScalarType> types;
+  for (int32_t l = 0; l < model.graph().num_layers(); ++l) {
+    const auto* const layer = dynamic_cast<const MayHaveOwnTypes*>(&model.layer(LayerId{l}));
+    const auto type = layer == nullptr ? std::nullopt : layer->own_weight_type();
+    if (type) types.emplace(LayerId{l}, *type);
+  }
+  const std::vector<graph::TieGroup> groups = graph::tie_groups(model.graph());
+  for (bool changed = !types.empty(); changed;) {
+    changed = false;
+    for (const graph::TieGroup& group : groups) {
+      const auto keeps = [&](const graph::ParameterRef& parameter) {
+        const auto found = types.find(parameter.layer);
+        return found == types.end() || found->second == at::kFloat;
+      };
+      if (std::none_of(group.begin(), group.end(), keeps)) continue;
+      for (const graph::ParameterRef& parameter : group) {
+        const auto found = types.find(parameter.layer);
+        if (found == types.end() || found->second == at::kFloat) continue;
+        found->second = at::kFloat;
+        changed = true;
+      }
+    }
+  }
+  return types;
+}
+
 /// Of inputs, weights and outputs.
 int64_t numbers_of(const Model& model, LayerId id) {
   int64_t numbers = model.parameter_count(id);
@@ -183,11 +211,14 @@ std::vector<LayerPrecision> layer_precisions(const Model& model, Precision preci
                                              at::Device device) {
   const auto layers = static_cast<size_t>(model.graph().num_layers());
   std::vector<LayerPrecision> result(layers);
+  const std::map<LayerId, at::ScalarType> own = own_weight_types(model);
+  for (const auto& [id, type] : own) result[id.index()].weights = type;
   if (!is_short(precision)) return result;
   const std::set<LayerId> tied = tied_layers(model);
   std::map<Family, std::vector<LayerId>> families;
   for (size_t l = 0; l < layers; ++l) {
     const LayerId id{static_cast<int32_t>(l)};
+    if (own.contains(id)) continue;
     families[family_of(model, id, tied.contains(id))].push_back(id);
   }
   const auto is_smaller = [&](LayerId a, LayerId b) {
@@ -200,6 +231,25 @@ std::vector<LayerPrecision> layer_precisions(const Model& model, Precision preci
     for (const LayerId id : ids) result[id.index()] = found;
   }
   return result;
+}
+
+at::ScalarType output_type(const Model& model, const graph::ValueRef& output,
+                           at::ScalarType activations) {
+  const Layer& layer = model.layer(output.layer);
+  if (dynamic_cast<const KeepsTypes*>(&layer) != nullptr) {
+    const graph::ValueRef& input = model.graph().layer(output.layer).inputs.front();
+    return input.is_model_input() ? activations : output_type(model, input, activations);
+  }
+  const auto* const own = dynamic_cast<const MayHaveOwnTypes*>(&layer);
+  const auto* const known = dynamic_cast<const KnownCode*>(&layer);
+  if (own == nullptr || known == nullptr || !own->own_weight_type()) return activations;
+  return known->output_types().at(static_cast<size_t>(output.output));
+}
+
+int64_t output_number_bytes(const Model& model, const graph::ValueRef& output,
+                            Precision precision) {
+  const at::ScalarType type = output_type(model, output, scalar_type(float_type(precision)));
+  return static_cast<int64_t>(c10::elementSize(type));
 }
 
 Tensors forward_in(const LayerPrecision& precision, const Layer& layer, TensorSpan weights,

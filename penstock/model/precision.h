@@ -37,11 +37,19 @@ at::ScalarType scalar_type(FloatType type);
 /// Whether it computes in float32 in every precision, because it says so (float32_layers.h).
 bool insists_on_float32(const Layer& layer);
 
-/// One per layer. In 16 bits each kind of layer is tried, forward and backward on two samples: of
-/// layers of one kind with equally many inputs the one with the fewest numbers, on `device`. Blocks
-/// for about as long as these take. Throws ConfigError when a layer fails for another reason.
+/// One per layer. Layers with types of their own (MayHaveOwnTypes) get weights of these and compute
+/// in them, whatever the precision. Of the others, in 16 bits each kind of layer is tried, forward
+/// and backward on two samples: of layers of one kind with equally many inputs the one with the
+/// fewest numbers, on `device`. Blocks for about as long as these take. Throws ConfigError when a
+/// layer fails for another reason.
 std::vector<LayerPrecision> layer_precisions(const Model& model, Precision precision,
                                              at::Device device = at::kCPU);
+
+/// The type of a layer's output; `activations`: of layers without types of their own.
+at::ScalarType output_type(const Model& model, const graph::ValueRef& output,
+                           at::ScalarType activations = at::kFloat);
+/// Bytes of one number of a layer's output in that precision.
+int64_t output_number_bytes(const Model& model, const graph::ValueRef& output, Precision precision);
 
 /// Layer::forward() in that precision. `weights` have LayerPrecision::weights; inputs that are no
 /// floating-point numbers go in as they are.

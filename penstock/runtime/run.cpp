@@ -23,8 +23,11 @@ std::vector<TensorLayout> layout_of(const Stages& stages, const Message& message
   std::vector<TensorLayout> layout;
   for (const size_t i : reader.inputs_from(message.backward ? message.to : message.from)) {
     const graph::ValueRef value = reader.inputs()[i];
+    const model::LayerPrecision& precision = stages.precisions[value.layer.index()];
     TensorLayout tensor{.sizes = {source.samples(message.micro_batch)},
-                        .type = reader.activations()};
+                        .type = precision.activations != at::kFloat
+                                    ? precision.activations
+                                    : model::output_type(*model, value)};
     const model::Shape& shape =
         model->output_shapes(value.layer).at(static_cast<size_t>(value.output));
     tensor.sizes.insert(tensor.sizes.end(), shape.begin(), shape.end());
@@ -106,10 +109,11 @@ std::vector<std::unique_ptr<ReplicaExchange>> make_exchanges(const Stages& stage
 /// Of outputs in any type.
 model::Loss loss_of(const PipelineOptions& options, const RunOptions& run, bool training) {
   const model::Loss& chosen = !training && run.loss ? run.loss : options.loss;
-  if (!is_short(options.precision)) return chosen;
   return [loss = chosen](const at::Tensor& output, const at::Tensor& targets,
                          const model::MiniBatchSize& mini_batch) {
-    return loss(model::as_float32(output), targets, mini_batch);
+    const bool is_narrow =
+        output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
+    return loss(is_narrow ? model::as_float32(output) : output, targets, mini_batch);
   };
 }
 

@@ -103,9 +103,8 @@ class StageModule {
   size_t first_model_weight(size_t i) const { return model_weights_[i]; }
   size_t num_model_weights() const { return num_model_weights_; }
 
-  /// The type of each weight's versions, and of all values that cross stages.
+  /// The type of each weight's versions.
   const std::vector<at::ScalarType>& weight_types() const { return weight_types_; }
-  at::ScalarType activations() const { return precisions_.front().activations; }
 
   const model::Model& model() const { return *model_; }
 

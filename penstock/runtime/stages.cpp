@@ -247,8 +247,16 @@ void Stages::choose_precisions() {
     at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::Tf32);
     at::globalContext().setAllowTF32CuDNN(options.precision == Precision::Tf32);
   }
+  if (!is_short(options.precision)) {
+    precisions = model::layer_precisions(model, options.precision);
+    // Replicas that share weights, or the optimiser's state, have no versions beside the weights:
+    // such a layer rounds them itself.
+    for (size_t l = 0; l < stage_of_layer.size(); ++l) {
+      if (shares_state(stage_of_layer[l].index())) precisions[l].weights = at::kFloat;
+    }
+    return;
+  }
   precisions.resize(stage_of_layer.size());
-  if (!is_short(options.precision)) return;
   std::map<at::DeviceType, std::vector<model::LayerPrecision>> found;
   for (size_t l = 0; l < stage_of_layer.size(); ++l) {
     const at::Device device = memory_of(stage_of_layer[l]);

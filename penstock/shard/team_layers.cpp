@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "penstock/model/float32_layers.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/shapes.h"
 #include "penstock/shard/part_layer.h"
@@ -22,7 +23,7 @@ using model::Tensors;
 using model::TensorSpan;
 
 /// One input, of whatever shape; no weights.
-class BetweenMembers : public model::Layer, public model::KnownCode {
+class BetweenMembers : public model::Layer, public model::KnownCode, public model::KeepsTypes {
  public:
   std::string code() const override { return kind(); }
   bool is_random() const override { return false; }

@@ -18,6 +18,7 @@
 #include "penstock/model/device/copies.h"
 #include "penstock/model/device/devices.h"
 #include "penstock/model/device/layout.h"
+#include "penstock/model/keeps_constants.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/profiling/memory_meter.h"
 #include "penstock/model/profiling/saves_meter.h"
@@ -137,7 +138,9 @@ ModelPass::ModelPass(const ModelPart& part, const ProfilerOptions& options,
   }
 }
 
-ModelPass::~ModelPass() = default;
+ModelPass::~ModelPass() {
+  for (int l = 0; l < model_.graph().num_layers(); ++l) release_constants(model_.layer(LayerId{l}));
+}
 
 void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   LayerState& state = layers_[id.index()];

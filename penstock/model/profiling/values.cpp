@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "penstock/model/float32_layers.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/random_input.h"
 
@@ -42,6 +43,8 @@ std::vector<bool> layers_with_gradients(const Model& model) {
 at::ScalarType type_of(const Model& model, const graph::ValueRef& value) {
   const auto output = static_cast<size_t>(value.output);
   if (value.is_model_input()) return model.inputs().at(output).type;
+  if (dynamic_cast<const KeepsTypes*>(&model.layer(value.layer)) != nullptr)
+    return type_of(model, model.graph().layer(value.layer).inputs.front());
   const KnownCode* const code = code_of_maker(model, value);
   const std::vector<at::ScalarType> types =
       code == nullptr ? std::vector<at::ScalarType>{} : code->output_types();

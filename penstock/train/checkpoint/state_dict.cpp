@@ -41,10 +41,12 @@ void insert_weights(StateDict& dict, const model::Model& model, LayerId id,
         model.layer(ref.layer).parameters().at(static_cast<size_t>(ref.parameter)));
   };
   PENSTOCK_CHECK(model.layer(id).parameters().size() == tensors.size(), id, tensors.size());
+  const std::vector<model::ParameterSpec> specs = model.layer(id).parameters();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const graph::ParameterRef ref{id, static_cast<int>(i)};
     const graph::ParameterRef owner = model.graph().owner(ref);
-    dict.insert(key(ref), owner == ref ? plain(tensors[i]) : dict.at(key(owner)));
+    dict.insert(key(ref),
+                owner == ref ? plain(tensors[i].to(specs[i].stored_as)) : dict.at(key(owner)));
   }
 }
 

@@ -22,8 +22,9 @@ using StateDict = c10::Dict<std::string, at::Tensor>;
 enum class FrozenWeights : uint8_t { With, Without };
 
 /// {"<layer>.<parameter>": tensor, ...}, with buffers and the model's extra state: in the host's
-/// memory and contiguous. The tensors are those of `layers` where they can be; a tied weight is one
-/// tensor under two names.
+/// memory and contiguous, of the types that the user's module has (a weight of 16 bits is rounded
+/// from the float32 that is trained). The tensors are those of `layers` where they can be; a tied
+/// weight is one tensor under two names.
 StateDict state_dict(const model::Model& model, const std::vector<LayerState>& layers,
                      FrozenWeights frozen);
 
