@@ -28,8 +28,7 @@ void run(int rank, uint16_t port, std::string_view path, const std::vector<size_
                                         .port = port,
                                         .token = "a secret of this benchmark",
                                         .tls = {.kind = tls},
-                                        .same_host_memory = memory,
-                                        .same_host_bytes = 1});
+                                        .same_host_memory = memory});
   mesh->start({.note = [](int, const std::string&) {}, .lost = [](int, const std::string&) {}});
   bench::Side side(*mesh);
   for (const size_t bytes : sizes) bench::measure(side, rank, bytes);

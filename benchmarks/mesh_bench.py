@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Messages between two processes of this host: the mesh from memory to memory, over TCP, over TCP
-with TLS, and Open MPI if mpirun and mpicc are there.
+"""Messages between two processes of this host: the mesh through the memory of the host, over TCP,
+over TCP with TLS, and Open MPI if mpirun and mpicc are there.
 
     benchmarks/mesh_bench.py build/release/benchmarks/mesh_bench [--rounds 7] [--to memory]
 
@@ -15,8 +15,15 @@ import statistics
 import subprocess
 import tempfile
 
-SIZES = [64 << 10, 1 << 20, 4 << 20, 8 << 20, 64 << 20]
+SIZES = [64, 4 << 10, 60_000, 1 << 20, 4 << 20, 8 << 20, 64 << 20]
 MEASURES = ["there and back, halved", "stream, per message"]
+
+
+def label(size):
+    for unit, name in (1 << 20, "MiB"), (1 << 10, "KiB"):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size:,} B"
 
 
 def run(command):
@@ -53,9 +60,9 @@ def main():
     for at, measure in enumerate(MEASURES):
         print(measure)
         for size in SIZES:
-            row = [f"{size >> 10:6} KiB"]
+            row = [f"{label(size):>8}"]
             own = [one[arguments.to][size][at] for one in rounds]
-            row.append(f"{statistics.median(own):9.0f} us")
+            row.append(f"{statistics.median(own):9.1f} us")
             for name in names:
                 if name == arguments.to:
                     continue

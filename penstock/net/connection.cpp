@@ -33,13 +33,13 @@ constexpr uint64_t kMostBehind = uint64_t{1} << 31;
 /// Whether all that is behind the header must be there before the frame can be used.
 bool is_whole(FrameKind kind) {
   return kind == FrameKind::Note || kind == FrameKind::Sizes || kind == FrameKind::Process ||
-         kind == FrameKind::Offer;
+         kind == FrameKind::Offer || kind == FrameKind::Into || kind == FrameKind::Given;
 }
 
-/// Whether it concerns one message, so that any thread may use it.
+/// Whether it concerns messages alone, so that any thread may use it.
 bool is_of_message(FrameKind kind) {
-  return kind == FrameKind::Posted || kind == FrameKind::Sizes || kind == FrameKind::Piece ||
-         kind == FrameKind::Offer || kind == FrameKind::Taken || kind == FrameKind::Refused;
+  return goes_through_memory(kind) || kind == FrameKind::Sizes || kind == FrameKind::Piece ||
+         kind == FrameKind::Bell;
 }
 
 bool is_not_yet(const asio::error_code& error) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -27,7 +28,18 @@ enum class FrameKind : uint32_t {
   Refused,   ///< the offered message `tag` cannot be read: it is to come in pieces
   Carries,   ///< the sender has a carrier, and messages may go by it
   Carried,   ///< the next `bytes` of the message `tag` go by the carrier, in `lane`
+  Bell,      ///< there are frames in the shared memory
+  Whole,     ///< the message `tag` with `lane` parts: their sizes behind it, then their bytes
+  Into,      ///< the sender may write the offered message `tag`, too: an IntoPlaces behind it
+  Given,     ///< so much of the message `tag` has been written: a GivenBytes behind it
 };
+
+/// Those that may go through memory that two ranks share; `bytes` is then what lies behind them.
+inline bool goes_through_memory(FrameKind kind) {
+  return kind == FrameKind::Posted || kind == FrameKind::Offer || kind == FrameKind::Taken ||
+         kind == FrameKind::Refused || kind == FrameKind::Whole || kind == FrameKind::Into ||
+         kind == FrameKind::Given;
+}
 
 struct FrameHeader {
   FrameKind kind = FrameKind::Note;
@@ -37,6 +49,10 @@ struct FrameHeader {
   int64_t clock = 0;
 };
 static_assert(sizeof(FrameHeader) == 40);
+
+inline std::string_view text_of(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 /// Where a message lies in the memory of its sender.
 struct Offer {
@@ -49,6 +65,23 @@ struct Offer {
   static auto members(auto& self) {
     return std::tie(self.urgency, self.seal_address, self.seal, self.sizes, self.addresses);
   }
+};
+
+/// Where an offered message goes in the memory of its receiver, so that its sender can help.
+struct IntoPlaces {
+  uint32_t slot = 0;                     ///< of the receiver's claims (frame_ring.h)
+  uint32_t use = 0;                      ///< of the slot
+  std::vector<uint64_t> addresses = {};  ///< of the parts
+
+  static auto members(auto& self) { return std::tie(self.slot, self.use, self.addresses); }
+};
+
+/// What a sender has written of such a message.
+struct GivenBytes {
+  uint64_t bytes = 0;  ///< since it has last said so
+  uint8_t failed = 0;  ///< they could not be written: the bytes there may be anything
+
+  static auto members(auto& self) { return std::tie(self.bytes, self.failed); }
 };
 
 }  // namespace penstock::net

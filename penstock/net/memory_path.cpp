@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "penstock/net/wire.h"
 #include "penstock/util/error.h"
@@ -12,17 +10,7 @@ namespace penstock::net {
 
 namespace {
 
-/// Per call of process_vm_readv, which takes 1024 at most.
-constexpr size_t kMostParts = 64;
-
-std::string_view text_of(Bytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-void put_text(Connection& connection, FrameHeader header, const std::string& text) {
-  header.bytes = text.size();
-  connection.put(header, std::as_bytes(std::span(text)));
-}
+Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace
 
@@ -37,9 +25,16 @@ bool MemoryPath::on_frame(const FrameHeader& header, Bytes behind) {
     case FrameKind::Reads:
       // Of a rank that does not say where it is, nobody can have read anything.
       is_read_ = context_.state.same_host_memory;
+      if (is_read_) copies_.share();
       return true;
     case FrameKind::Offer:
-      on_offer(header.tag, behind);
+      copies_.on_offer(header.tag, behind);
+      return true;
+    case FrameKind::Into:
+      on_into(header.tag, behind);
+      return true;
+    case FrameKind::Given:
+      copies_.on_given(header.tag, behind);
       return true;
     case FrameKind::Taken:
     case FrameKind::Refused:
@@ -54,7 +49,10 @@ bool MemoryPath::on_frame(const FrameHeader& header, Bytes behind) {
 
 void MemoryPath::introduce() {
   if (!context_.state.same_host_memory) return;
-  put_text(context_.connection, {.kind = FrameKind::Process}, to_wire(own_card(nonce_)));
+  ProcessCard card = own_card(nonce_);
+  context_.link.offer(card);
+  const std::string text = to_wire(card);
+  context_.connection.put({.kind = FrameKind::Process, .bytes = text.size()}, bytes_of(text));
 }
 
 void MemoryPath::on_process(Bytes behind) {
@@ -70,6 +68,8 @@ void MemoryPath::on_look() {
   if (!peer_card_) return;
   if (!RemoteMemory(peer_card_->pid).holds(peer_card_->address, peer_card_->nonce)) return;
   memory_.emplace(peer_card_->pid);
+  copies_.read_from(peer_card_->pid);
+  context_.link.open(*peer_card_);
   context_.connection.put({.kind = FrameKind::Reads});
 }
 
@@ -89,13 +89,15 @@ void MemoryPath::send(Outgoing outgoing) {
     offer.addresses.push_back(reinterpret_cast<uint64_t>(part.data()));
   const Tag tag = outgoing.tag;
   offered_.insert_or_assign(tag, Offered{std::move(outgoing), std::move(seal)});
-  put_text(context_.connection, {.kind = FrameKind::Offer, .tag = tag}, to_wire(offer));
+  const std::string text = to_wire(offer);
+  context_.link.put({.kind = FrameKind::Offer, .tag = tag, .bytes = text.size()}, bytes_of(text));
 }
 
 void MemoryPath::on_answer(const Tag& tag, bool taken) {
   auto found = offered_.extract(tag);
   if (found.empty()) throw TransportError("answered an offer that was not made");
   Outgoing& outgoing = found.mapped().message;
+  std::erase_if(to_give_, [&tag](const auto& entry) { return entry.second == tag; });
   if (taken) {
     context_.state.sent += static_cast<int64_t>(outgoing.left);
     context_.state.sent_by_memory += static_cast<int64_t>(outgoing.left);
@@ -112,78 +114,49 @@ void MemoryPath::on_answer(const Tag& tag, bool taken) {
   context_.send_again(std::move(outgoing));
 }
 
-// ---- the receiver
+// ---- the sender helps
 
-void MemoryPath::on_offer(const Tag& tag, Bytes behind) {
-  if (!memory_) throw TransportError("offered memory that this rank does not read");
-  auto offer = from_wire<Offer>(text_of(behind));
-  if (offer.addresses.size() != offer.sizes.size())
-    throw TransportError("sent an offer of parts without addresses");
-  context_.inbox.begin(tag, offer.sizes);
-  Incoming* const incoming = context_.inbox.find(tag);
-  if (incoming == nullptr) {
-    context_.connection.put({.kind = FrameKind::Taken, .tag = tag});
-    return;
+void MemoryPath::on_into(const Tag& tag, Bytes behind) {
+  auto into = from_wire<IntoPlaces>(text_of(behind));
+  const auto found = offered_.find(tag);
+  // It may have been answered by now, over the connection.
+  if (found == offered_.end() || tag.run <= context_.state.closed_run) return;
+  if (!memory_ || !context_.link.is_open() || into.slot >= RingHead::kClaims ||
+      into.addresses.size() != found->second.message.parts.size())
+    throw TransportError("wants a message to be written to places that it does not name");
+  found->second.into = std::move(into);
+  to_give_.emplace(orders_.next(found->second.message.urgency), tag);
+}
+
+bool MemoryPath::give_piece() {
+  if (to_give_.empty()) return false;
+  const Tag tag = to_give_.begin()->second;
+  Offered& offered = offered_.at(tag);
+  const uint64_t total = offered.message.left;
+  const uint64_t most = shared_piece(total, context_.state.piece_bytes);
+  const auto begin = context_.link.claims_out(offered.into.slot)
+                         .claim(static_cast<uint16_t>(offered.into.use), most, total);
+  if (!begin) {
+    to_give_.erase(to_give_.begin());
+    return true;
   }
-  incoming->announced = incoming->left;
-  const Order order = orders_.next(offer.urgency);
-  to_copy_.emplace(order, ToCopy{tag, std::move(offer), incoming->left});
-  if (!is_copying_) copy_later();
-}
-
-void MemoryPath::copy_later() {
-  is_copying_ = true;
-  // One piece at a time: whatever else the thread of the mesh has to do comes between two.
-  context_.connection.post([this] {
-    is_copying_ = false;
-    if (to_copy_.empty()) return;
-    copy_piece();
-    if (!to_copy_.empty()) copy_later();
-  });
-}
-
-void MemoryPath::look() {
-  if (!to_copy_.empty()) copy_piece();
-}
-
-void MemoryPath::copy_piece() {
-  ToCopy& copying = to_copy_.begin()->second;
-  Incoming& incoming = *context_.inbox.find(copying.tag);
-  const bool copied = copy_some(incoming, copying);
-  if (copied && copying.left > 0) return;
-  const auto [tag, offer, left] = std::move(copying);
-  to_copy_.erase(to_copy_.begin());
-  // A seal that is broken: the sender has closed the run, and the bytes may be anything.
-  if (copied && memory_->holds(offer.seal_address, offer.seal)) {
-    context_.state.received += static_cast<int64_t>(incoming.left);
-    context_.state.received_by_memory += static_cast<int64_t>(incoming.left);
-    context_.inbox.filled(tag, incoming.left);
-    context_.connection.put({.kind = FrameKind::Taken, .tag = tag});
-    return;
+  GivenBytes given{.bytes = std::min(most, total - *begin)};
+  if (!write_range(offered, *begin, given.bytes)) {
+    given.failed = 1;
+    to_give_.erase(to_give_.begin());
   }
-  incoming.next = {};
-  incoming.announced = 0;
-  context_.connection.put({.kind = FrameKind::Refused, .tag = tag});
-}
-
-bool MemoryPath::copy_some(Incoming& incoming, ToCopy& copying) {
-  std::vector<iovec> into;
-  std::vector<iovec> from;
-  Cursor next = incoming.next;
-  uint64_t room = std::min<uint64_t>(context_.state.piece_bytes, copying.left);
-  while (room > 0 && into.size() < kMostParts) {
-    const Memory rest = next.rest(incoming.parts);
-    const size_t count = std::min<uint64_t>(room, rest.size());
-    into.push_back({rest.data(), count});
-    from.push_back(remote_part(copying.offer.addresses[next.part] + next.offset, count));
-    next.offset += count;
-    room -= count;
-  }
-  const size_t copied = memory_->read(into, from);
-  if (copied == 0) return false;
-  copying.left -= copied;
-  incoming.next.advance(incoming.parts, copied);
+  const std::string text = to_wire(given);
+  context_.link.put({.kind = FrameKind::Given, .tag = tag, .bytes = text.size()}, bytes_of(text));
   return true;
+}
+
+bool MemoryPath::write_range(Offered& offered, uint64_t begin, uint64_t bytes) {
+  const std::vector<Bytes>& parts = offered.message.parts;
+  offered.next.advance(parts, begin - offered.at);
+  offered.at = begin + bytes;
+  return copy_parts(
+      offered.next, parts, offered.into.addresses, bytes,
+      [this](const auto& own, const auto& theirs) { return memory_->write(own, theirs); });
 }
 
 // ---- the end
@@ -196,11 +169,14 @@ void MemoryPath::close_run(uint32_t run) {
     if (offered.seal) offered.seal->break_now();
     offered.message.transfer->end(Transfer::Result::Closed);
   }
-  std::erase_if(to_copy_, [this, run](const auto& entry) {
-    if (entry.second.tag.run > run) return false;
-    context_.connection.put({.kind = FrameKind::Taken, .tag = entry.second.tag});
-    return true;
-  });
+  std::erase_if(to_give_, [run](const auto& entry) { return entry.second.run <= run; });
+  copies_.close_run(run);
+}
+
+void MemoryPath::end() {
+  to_give_.clear();
+  offered_.clear();
+  copies_.end();
 }
 
 }  // namespace penstock::net

@@ -21,6 +21,9 @@
 // With TLS all that goes over connections is encrypted. Memory of the same host and carriers are
 // past them.
 //
+// Between ranks of one host short messages, and what is said about others, go through memory that
+// both have mapped, and need no thread but those that send and wait.
+//
 // Threads: one per mesh, which reads, writes, copies, and calls the handlers. Bytes on the wire:
 // those of the parts, 40 per piece, 8 per part, and 80 per message (its receive, its sizes); of a
 // message that is copied on the host 16 per part and 156 (its receive, its offer, the answer).
@@ -69,7 +72,8 @@ struct MeshOptions {
   /// Whether ranks of one host, where the kernel allows it, copy large messages straight from each
   /// other's memory; otherwise these go over the connections, as between hosts.
   bool same_host_memory = true;
-  size_t same_host_bytes = 64 << 10;  ///< of the smallest message that is copied so
+  /// Of the smallest message that is copied so. Shorter ones go through shared memory.
+  size_t same_host_bytes = 64 << 10;
 };
 
 /// Bytes of messages' parts (without frames, notes and signs of life) to and from all peers.

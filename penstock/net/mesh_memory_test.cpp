@@ -2,10 +2,6 @@
 // cannot. Rank 1 is a mesh, another process, or a test that writes frames by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +12,7 @@
 #include "penstock/net/mesh.h"
 #include "penstock/net/same_host.h"
 #include "penstock/net/testing_nodes.h"
+#include "penstock/net/testing_puppet.h"
 #include "penstock/net/wire.h"
 
 namespace penstock::net {
@@ -25,32 +22,7 @@ using namespace testing_nodes;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-/// Why a rank has lost its peer.
-class Loss {
- public:
-  Mesh::Handlers handlers() {
-    return {.note = [](int, const std::string&) {},
-            .lost =
-                [this](int, std::string why) {
-                  MutexLock lock(mutex_);
-                  why_ = std::move(why);
-                  changed_.notify_all();
-                }};
-  }
-  /// Waits for it; empty: has not come.
-  std::string why() {
-    MutexLock lock(mutex_);
-    changed_.wait_until(mutex_, soon(), [this] { return !why_.empty(); });
-    return why_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::string why_ GUARDED_BY(mutex_);
-};
-
-TEST(MeshMemory, TakesMessagesFromTheSizeThatIsAskedFor) {
+TEST(MeshMemory, BringsMessagesBelowAndAboveTheSizeThatIsAskedFor) {
   const std::vector<Node> nodes = connected(2, {.same_host_bytes = 10'000});
   start_quietly(nodes);
   ASSERT_TRUE(read_each_other(nodes));
@@ -62,9 +34,20 @@ TEST(MeshMemory, TakesMessagesFromTheSizeThatIsAskedFor) {
               Transfer::Result::Done);
     const Traffic after = nodes[0].mesh->traffic();
     EXPECT_EQ(after.sent - before.sent, static_cast<int64_t>(bytes));
-    EXPECT_EQ(after.sent_by_memory - before.sent_by_memory,
-              bytes < 10'000 ? 0 : static_cast<int64_t>(bytes));
+    EXPECT_EQ(after.sent_by_memory - before.sent_by_memory, static_cast<int64_t>(bytes));
   }
+}
+
+TEST(MeshMemory, OffersMessagesFromTheSizeThatIsAskedFor) {
+  Puppet rank({.same_host_bytes = 1500});
+  rank.be_read();
+  rank.write({.kind = FrameKind::Reads});
+  const auto block = block_of(1500, 1);
+  rank.mesh().send(1, {.run = 1}, {Bytes(*block)}, block);
+  EXPECT_EQ(rank.be_offered({.run = 1}).sizes, (std::vector<uint64_t>{1500}));
+  rank.mesh().send(1, {.run = 1, .sequence = 1}, {Bytes(*block).first(1499)}, block);
+  rank.write({.kind = FrameKind::Posted, .tag = {.run = 1, .sequence = 1}});
+  EXPECT_EQ(rank.read_kind(), FrameKind::Sizes);
 }
 
 TEST(MeshMemory, HasRoomForHundredsOfPartsOfAMessage) {
@@ -116,35 +99,6 @@ TEST(MeshMemory, ARankThatDoesNotWantToIsNotReadAndDoesNotRead) {
 }
 
 // ---- a rank in another process
-
-/// Rank 1 as a child, which is killed at the end.
-class Child {
- public:
-  /// `body` gets the mesh once it has started; what it returns is not looked at.
-  template <class Body>
-  Child(MeshOptions options, Body body) : pid_(fork()) {
-    if (pid_ != 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    options.rank = 1;
-    const auto mesh = Mesh::connect(options);
-    mesh->start({.note = [](int, const std::string&) {}, .lost = [](int, const std::string&) {}});
-    body(*mesh);
-    while (true) pause();
-  }
-  ~Child() { end(); }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  void end() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-    pid_ = 0;
-  }
-
- private:
-  pid_t pid_;
-};
 
 constexpr size_t kLarge = 48 << 20;
 
@@ -233,97 +187,6 @@ TEST(MeshMemory, AReaderThatIsKilledMidwayLeavesTheMemoryFree) {
 }
 
 // ---- a rank that is written by hand
-
-/// Rank 1, which shares the process of rank 0 and says what it is told to.
-class Puppet {
- public:
-  Puppet() {
-    options_.port = free_port();
-    std::jthread first([this] { mesh_ = Mesh::connect(options_); });
-    connect_to_mesh();
-    first.join();
-    mesh_->start(loss_.handlers());
-  }
-  ~Puppet() { close(socket_); }
-
-  Mesh& mesh() { return *mesh_; }
-  std::string loss() { return loss_.why(); }
-  const Seal& nonce() const { return nonce_; }
-
-  void write(const FrameHeader& header, std::string_view behind = {}) {
-    std::string bytes(sizeof header, '\0');
-    FrameHeader complete = header;
-    if (!behind.empty()) complete.bytes = behind.size();
-    std::memcpy(bytes.data(), &complete, sizeof complete);
-    bytes += behind;
-    ASSERT_EQ(::write(socket_, bytes.data(), bytes.size()), std::ssize(bytes));
-  }
-  /// The next frame that is no sign of life.
-  std::pair<FrameHeader, std::string> read() {
-    while (true) {
-      FrameHeader header;
-      read_exactly(&header, sizeof header);
-      std::string behind;
-      if (header.kind == FrameKind::Process || header.kind == FrameKind::Offer ||
-          header.kind == FrameKind::Sizes || header.kind == FrameKind::Piece ||
-          header.kind == FrameKind::Note) {
-        behind.resize(header.bytes);
-        read_exactly(behind.data(), behind.size());
-      }
-      if (header.kind != FrameKind::Ping && header.kind != FrameKind::Pong) return {header, behind};
-    }
-  }
-  FrameKind read_kind() { return read().first.kind; }
-
-  /// Lets rank 0 read this one.
-  void be_read() {
-    write({.kind = FrameKind::Process}, to_wire(own_card(nonce_)));
-    write({.kind = FrameKind::Look});
-    ASSERT_EQ(read_kind(), FrameKind::Process);
-    ASSERT_EQ(read_kind(), FrameKind::Look);
-    ASSERT_EQ(read_kind(), FrameKind::Reads);
-  }
-  /// Posts the receive of a message and returns the offer of it.
-  Offer be_offered(Tag tag) {
-    write({.kind = FrameKind::Posted, .tag = tag});
-    const auto [header, text] = read();
-    EXPECT_EQ(header.kind, FrameKind::Offer);
-    EXPECT_EQ(header.tag, tag);
-    return from_wire<Offer>(text);
-  }
-  void offer(Tag tag, const Seal& seal, const Block& block) {
-    offer(tag, {.seal_address = seal.address(),
-                .seal = seal.value(),
-                .sizes = {block.size()},
-                .addresses = {reinterpret_cast<uint64_t>(block.data())}});
-  }
-  void offer(Tag tag, const Offer& offer) {
-    write({.kind = FrameKind::Offer, .tag = tag}, to_wire(offer));
-  }
-
- private:
-  void connect_to_mesh() {
-    socket_ = connected_to(options_.port);
-    ASSERT_TRUE(say_hello_by_hand(socket_, {.rank = 1, .ranks = 2, .port = 1}));
-    // "PENSTOCK", accepted, the length of the list of ranks.
-    std::array<char, 16> answer;
-    read_exactly(answer.data(), answer.size());
-    uint32_t bytes = 0;
-    std::memcpy(&bytes, answer.data() + 12, sizeof bytes);
-    std::string list(bytes, '\0');
-    read_exactly(list.data(), list.size());
-  }
-  void read_exactly(void* to, size_t bytes) {
-    if (bytes == 0) return;
-    ASSERT_EQ(recv(socket_, to, bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
-  }
-
-  MeshOptions options_{.ranks = 2, .piece_bytes = 1000, .same_host_bytes = 1};
-  Loss loss_;
-  Seal nonce_;
-  std::unique_ptr<Mesh> mesh_;
-  int socket_ = -1;
-};
 
 TEST(MeshMemory, AWrongNonceMeansTheConnection) {
   Puppet rank;

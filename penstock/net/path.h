@@ -14,6 +14,7 @@
 
 #include "penstock/net/carrier.h"
 #include "penstock/net/connection.h"
+#include "penstock/net/host_link.h"
 #include "penstock/net/mesh.h"
 #include "penstock/net/mesh_mutex.h"
 #include "penstock/net/message.h"
@@ -29,6 +30,10 @@ struct MeshState {
   bool same_host_memory = true;
   size_t same_host_bytes = 0;
   uint32_t closed_run = 0;
+  /// Threads of this process that look for messages all the time.
+  std::atomic<int> watchers{0};
+  /// Messages of which pieces are to be copied here.
+  std::atomic<int> to_copy{0};
   std::atomic<int64_t> sent{0};
   std::atomic<int64_t> received{0};
   std::atomic<int64_t> sent_by_memory{0};
@@ -45,6 +50,7 @@ struct MeshState {
 struct PathContext {
   MeshState& state;
   Connection& connection;
+  HostLink& link;  ///< for what concerns one message and is no piece
   Inbox& inbox;
   int rank = 0;
   /// Chooses a path again for a message that this one cannot bring.
@@ -66,8 +72,8 @@ class Path {
   virtual void send(Outgoing outgoing) = 0;
   /// False: the frame does not belong to this path. Throws what is wrong with it.
   virtual bool on_frame(const FrameHeader& header, Bytes behind) = 0;
-  /// A thread waits for what comes this way: goes on with it.
-  virtual void look() {}
+  /// A thread waits for what goes this way: goes on with it. Whether something moved.
+  virtual bool look() { return false; }
   /// Ends what it sends of this run and of earlier ones, as Closed.
   virtual void close_run(uint32_t run) = 0;
   /// The connection is lost, and all runs have been closed.

@@ -15,13 +15,16 @@ Peer::Peer(std::unique_ptr<Stream> stream, int rank, MeshState& state)
       inbox_(state.closed_run),
       context_{.state = state,
                .connection = connection_,
+               .link = link_,
                .inbox = inbox_,
                .rank = rank,
                .send_again = [this](Outgoing outgoing) { choose_path(std::move(outgoing)); }},
       carrier_(context_),
+      short_(context_),
       memory_(context_),
       pieces_(context_),
-      connection_(std::move(stream), *this, pieces_, state.mutex) {}
+      connection_(std::move(stream), *this, pieces_, state.mutex),
+      link_(connection_) {}
 
 void Peer::start() {
   forgive();
@@ -64,7 +67,7 @@ void Peer::receive(Tag tag, Place place, std::shared_ptr<Transfer> transfer) {
     return;
   }
   inbox_.post(tag, std::move(place), std::move(transfer));
-  connection_.put({.kind = FrameKind::Posted, .tag = tag});
+  link_.put({.kind = FrameKind::Posted, .tag = tag});
 }
 
 void Peer::close_run(uint32_t run) {
@@ -78,9 +81,34 @@ void Peer::close_run(uint32_t run) {
   std::erase_if(posted_, [run](const Tag& tag) { return tag.run <= run; });
 }
 
-void Peer::look() {
-  connection_.look();
-  for (Path* path : paths()) path->look();
+bool Peer::look() {
+  bool moved = false;
+  try {
+    moved = read_link();
+  } catch (const std::exception& failure) {
+    connection_.post([this, why = std::string(failure.what())] { connection_.lose(why); });
+  }
+  // Of a peer whose messages come through memory, the mesh's thread reads the rest.
+  if (!link_.is_used()) connection_.look();
+  for (Path* path : paths()) moved = path->look() || moved;
+  return moved;
+}
+
+void Peer::go_on() {
+  try {
+    read_link();
+  } catch (const std::exception& failure) {
+    return connection_.lose(failure.what());
+  }
+  link_.ring_for_unread();
+  memory_.go_on();
+}
+
+bool Peer::read_link() {
+  return link_.read([this](const FrameHeader& header, Bytes behind) {
+    if (!goes_through_memory(header.kind)) throw TransportError("sent a frame of an unknown kind");
+    if (is_open()) on_frame(header, behind);
+  });
 }
 
 // ---- frames
@@ -108,7 +136,12 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
     case FrameKind::Pong:
       on_pong(header);
       return;
+    case FrameKind::Bell:
+      read_link();
+      memory_.go_on();
+      return;
     case FrameKind::Bye:
+      read_link();  // all that it has put there before
       bye_ = true;
       return;
     default:
@@ -151,6 +184,11 @@ void Peer::beat(std::chrono::milliseconds silence) {
 }
 
 void Peer::on_end() {
+  try {
+    read_link();
+  } catch (const std::exception& failure) {
+    return connection_.lose(failure.what());
+  }
   // It may have sent all before it ended, and the carrier still have some of that.
   if (bye_ && carrier_.is_coming())
     carrier_.end_when_all_is_there();

@@ -3,7 +3,9 @@
 //
 //   connection.h   frames and pieces over the connection
 //   message.h      the messages that go and come
-//   path.h         the ways that bytes go: carrier_path.h, memory_path.h, pieces_path.h
+//   host_link.h    frames through shared memory
+//   path.h         the ways that bytes go: carrier_path.h, short_path.h, memory_path.h,
+//                  pieces_path.h
 #pragma once
 
 #include <array>
@@ -17,10 +19,12 @@
 
 #include "penstock/net/carrier_path.h"
 #include "penstock/net/connection.h"
+#include "penstock/net/host_link.h"
 #include "penstock/net/memory_path.h"
 #include "penstock/net/mesh.h"
 #include "penstock/net/message.h"
 #include "penstock/net/pieces_path.h"
+#include "penstock/net/short_path.h"
 
 namespace penstock::net {
 
@@ -33,8 +37,18 @@ class Peer : public std::enable_shared_from_this<Peer>, private Connection::User
   void send(Outgoing outgoing);
   void receive(Tag tag, Place place, std::shared_ptr<Transfer> transfer);
   void close_run(uint32_t run);
-  /// Goes on with the messages that come, for a thread that waits.
-  void look();
+  /// Goes on with messages, for a thread that waits. Whether something moved.
+  bool look();
+  /// A thread that has watched sleeps: the mesh's reads and copies what there is, and so does the
+  /// peer's what it has not read yet.
+  void go_on();
+  /// Of the shared memory. Any thread may call these.
+  void begin_watch() { link_.begin_watch(); }
+  void end_watch() { link_.end_watch(); }
+  bool has_input() const { return link_.has_input(); }
+  bool has_unread() const { return link_.has_unread(); }
+  /// Whether large messages cost the sender's thread no more than small ones.
+  bool is_read() const { return memory_.is_read(); }
   /// Sends a ping; loses the peer when it has been silent for longer than `silence`.
   void beat(std::chrono::milliseconds silence);
   void forgive() { connection_.forgive(); }
@@ -56,10 +70,12 @@ class Peer : public std::enable_shared_from_this<Peer>, private Connection::User
   void on_lost(const std::string& why) override;
   std::shared_ptr<void> hold() override { return shared_from_this(); }
 
+  /// Uses what has come through shared memory.
+  bool read_link();
   void on_posted(const Tag& tag);
   void on_pong(const FrameHeader& header);
   /// The first that takes a message has it.
-  std::array<Path*, 3> paths() { return {&carrier_, &memory_, &pieces_}; }
+  std::array<Path*, 4> paths() { return {&carrier_, &short_, &memory_, &pieces_}; }
   void choose_path(Outgoing outgoing);
 
   int rank_;
@@ -72,9 +88,11 @@ class Peer : public std::enable_shared_from_this<Peer>, private Connection::User
   std::set<Tag> posted_;          ///< whose send has not come yet
   PathContext context_;
   CarrierPath carrier_;
+  ShortPath short_;
   MemoryPath memory_;
   PiecesPath pieces_;
   Connection connection_;
+  HostLink link_;
 };
 
 }  // namespace penstock::net

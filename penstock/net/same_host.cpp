@@ -72,6 +72,12 @@ size_t RemoteMemory::read(std::span<const iovec> into, std::span<const iovec> fr
   return count > 0 ? static_cast<size_t>(count) : 0;
 }
 
+size_t RemoteMemory::write(std::span<const iovec> from, std::span<const iovec> into) const {
+  const ssize_t count =
+      process_vm_writev(pid_, from.data(), from.size(), into.data(), into.size(), 0);
+  return count > 0 ? static_cast<size_t>(count) : 0;
+}
+
 bool RemoteMemory::holds(uint64_t address, uint64_t number) const {
   uint64_t found = 0;
   const iovec into{&found, sizeof found};

@@ -1,5 +1,5 @@
-// What two ranks on one host need so that one can read the other's memory (cross-memory attach,
-// process_vm_readv): who is where, the permission, the reading. Internal to net.
+// What two ranks on one host need so that one can read and write the other's memory (cross-memory
+// attach, process_vm_readv): who is where, the permission, the copying. Internal to net.
 //
 //   ProcessCard card = own_card(seal);                    // rank 1 sends it to rank 0
 //   if (is_same_host(card, ...)) permission.give(card);   // rank 0: rank 1 may read me
@@ -47,9 +47,10 @@ struct ProcessCard {
   int32_t parent = 0;
   uint64_t address = 0;  ///< at which the process has the nonce
   uint64_t nonce = 0;
+  int32_t ring = -1;  ///< the descriptor of a FrameRing for the peer's frames; -1: none
 
   static auto members(auto& self) {
-    return std::tie(self.host, self.pid, self.parent, self.address, self.nonce);
+    return std::tie(self.host, self.pid, self.parent, self.address, self.nonce, self.ring);
   }
 };
 
@@ -89,6 +90,8 @@ class RemoteMemory {
   /// Copies from the other process's memory into this one's, both in order. Returns the bytes
   /// copied, fewer when some cannot be read, 0 for any failure. Blocks for the copying only.
   size_t read(std::span<const iovec> into, std::span<const iovec> from) const;
+  /// The same from this process into the other one.
+  size_t write(std::span<const iovec> from, std::span<const iovec> into) const;
   /// Whether that number is there.
   bool holds(uint64_t address, uint64_t number) const;
 

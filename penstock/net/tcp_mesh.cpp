@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kBeatsPerSilence = 5;
 constexpr std::chrono::seconds kGoodbye{2};
 constexpr std::chrono::milliseconds kLingerStep{5};
-/// Larger messages are sent by the mesh's thread, while the one that has made them computes on.
+/// Larger messages are sent by the mesh's thread, while the one that has made them computes on;
+/// but not to a peer that copies them itself.
 constexpr uint64_t kMostDirect = 64 << 10;
 
 void validate(const MeshOptions& options) {
@@ -58,7 +59,9 @@ class TcpMesh : public Mesh {
                                  std::shared_ptr<const void> keep, int urgency) override;
   std::shared_ptr<Transfer> receive(int peer, Tag tag, Place place) override;
   void close_run(uint32_t run) override;
-  void look() override;
+  bool look() override;
+  bool begin_watch() override;
+  void end_watch(bool sleeps) override;
   void carry_by(std::unique_ptr<Carrier> carrier, size_t smallest) override;
   std::string own_address() const override;
   Traffic traffic() const override {
@@ -151,20 +154,45 @@ void TcpMesh::post(Act act) {
 
 template <class Act>
 void TcpMesh::act(Act act) {
-  if (is_open_to_all_) {
-    const std::unique_lock lock(state_.mutex, std::try_to_lock);
-    if (lock.owns_lock()) return act();
-  }
-  post(std::move(act));
+  state_.mutex.add([act = std::move(act)]() mutable { act(); });
+  if (is_open_to_all_ && state_.mutex.settle()) return;
+  post([] {});
 }
 
-void TcpMesh::look() {
-  if (!is_open_to_all_) return;
+bool TcpMesh::look() {
+  if (!is_open_to_all_) return false;
   const std::unique_lock lock(state_.mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;
+  bool moved = false;
+  if (!lock.owns_lock()) return moved;
+  for (const auto& peer : peers_) moved = (peer && peer->look()) || moved;
+  return moved;
+}
+
+bool TcpMesh::begin_watch() {
+  if (!is_open_to_all_) return false;
+  ++state_.watchers;
   for (const auto& peer : peers_) {
-    if (peer) peer->look();
+    if (peer) peer->begin_watch();
   }
+  return true;
+}
+
+void TcpMesh::end_watch(bool sleeps) {
+  for (const auto& peer : peers_) {
+    if (peer) peer->end_watch();
+  }
+  if (--state_.watchers > 0) return;
+  // What came after the last look, and what it left; and what a peer has not read that perhaps has
+  // no core to look with.
+  const auto is_left = [sleeps](const auto& peer) {
+    return peer && (peer->has_input() || (sleeps && peer->has_unread()));
+  };
+  if (state_.to_copy == 0 && !std::any_of(peers_.begin(), peers_.end(), is_left)) return;
+  post([this] {
+    for (const auto& peer : peers_) {
+      if (peer) peer->go_on();
+    }
+  });
 }
 
 void TcpMesh::beat() {
@@ -187,7 +215,7 @@ void TcpMesh::beat() {
 }
 
 void TcpMesh::tell(int peer, std::string note) {
-  post([to = &at(peer), note = std::move(note)] { to->tell(note); });
+  act([to = &at(peer), note = std::move(note)] { to->tell(note); });
 }
 
 std::shared_ptr<Transfer> TcpMesh::send(int peer, Tag tag, std::vector<Bytes> parts,
@@ -203,7 +231,7 @@ std::shared_ptr<Transfer> TcpMesh::send(int peer, Tag tag, std::vector<Bytes> pa
               .urgency = urgency,
               .transfer = std::move(transfer)});
   };
-  if (bytes > kMostDirect)
+  if (bytes > kMostDirect && !at(peer).is_read())
     post(std::move(send));
   else
     act(std::move(send));

@@ -3,12 +3,10 @@
 namespace penstock::net {
 
 Transfer::Result Transfer::wait(CondVar::Deadline deadline) {
+  if (engine_ != nullptr) watch_until(*engine_, deadline, [this] { return has_ended(); });
   MutexLock lock(mutex_);
-  changed_.wait_awake_until(
-      mutex_, deadline, [this]() NO_THREAD_SAFETY_ANALYSIS { return result_ != Result::TimedOut; },
-      [this] {
-        if (engine_ != nullptr) engine_->look();
-      });
+  changed_.wait_until(mutex_, deadline,
+                      [this]() NO_THREAD_SAFETY_ANALYSIS { return result_ != Result::TimedOut; });
   return result_;
 }
 

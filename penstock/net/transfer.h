@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/net/bytes.h"
+#include "penstock/net/watch.h"
 #include "penstock/util/process/mutex.h"
 
 namespace penstock::net {
@@ -26,15 +27,6 @@ inline constexpr uint64_t kAbsent = UINT64_MAX;
 /// whose memory is ignored). Called once, on the thread of the mesh or on one that waits. What it
 /// throws ends the connection with that message.
 using Place = std::function<std::vector<Memory>(const std::vector<uint64_t>& sizes)>;
-
-/// What moves messages. Thread-safe.
-class ProgressEngine {
- public:
-  virtual ~ProgressEngine() = default;
-  /// For who waits awake for what a message brings: uses the messages that have come, if no other
-  /// thread is at it. What their ends call is called here then. Never blocks.
-  virtual void look() = 0;
-};
 
 /// Thread-safe.
 class Transfer {
@@ -60,6 +52,11 @@ class Transfer {
   void end(Result result);
 
  private:
+  bool has_ended() const {
+    MutexLock lock(mutex_);
+    return result_ != Result::TimedOut;
+  }
+
   ProgressEngine* engine_;
   mutable Mutex mutex_;
   CondVar changed_;

@@ -98,7 +98,7 @@ class SlowEnd final : public net::Mesh {
   void tell(int, std::string) override {}
   void carry_by(std::unique_ptr<net::Carrier>, size_t) override {}
   void close_run(uint32_t) override {}
-  void look() override {}
+  bool look() override { return false; }
   net::Traffic traffic() const override { return {}; }
   std::string own_address() const override { return ""; }
   net::ClockOffset clock_offset(int) const override { return {}; }

@@ -126,19 +126,17 @@ void BucketResults::put(int replica, size_t number, const model::Tensors& parts)
 }
 
 WaitResult BucketResults::finish(int replica, size_t number, BucketSum& sum, Wait& wait,
-                                 net::Mesh* mesh) {
+                                 net::ProgressEngine* engine) {
   const at::NoGradGuard no_grad;
   Bucket done;
   {
     const Stopwatch stopwatch(wait);
+    if (engine != nullptr)
+      net::watch_until(*engine, wait.deadline, [&] { return is_over(replica, number); });
     MutexLock lock(mutex_);
     Bucket& bucket = bucket_of(replica, number);
-    changed_.wait_awake_until(
-        mutex_, wait.deadline,
-        [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || bucket.missing == 0; },
-        [mesh] {
-          if (mesh != nullptr) mesh->look();
-        });
+    changed_.wait_until(mutex_, wait.deadline,
+                        [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || bucket.missing == 0; });
     if (closed_) return WaitResult::Closed;
     if (bucket.missing > 0) return WaitResult::TimedOut;
     done.sums.swap(bucket.sums);

@@ -50,10 +50,10 @@ class BucketResults {
   /// A result that has come: by range, in float32 or the type that travels; in its place, or to be
   /// copied there.
   void put(int replica, size_t shard, const model::Tensors& parts);
-  /// Fabric::finish_sum(). `mesh`: brings results, and is helped while this waits awake; null: none
-  /// does.
+  /// Fabric::finish_sum(). `engine`: brings results, and is helped while this waits awake; null:
+  /// none does.
   WaitResult finish(int replica, size_t bucket, BucketSum& sum, Wait& wait,
-                    net::Mesh* mesh = nullptr);
+                    net::ProgressEngine* engine = nullptr);
   void close();
 
  private:
@@ -65,6 +65,10 @@ class BucketResults {
     size_t missing = 0;  ///< shards
     int64_t complete_ns = 0;
   };
+  bool is_over(int replica, size_t bucket) {
+    MutexLock lock(mutex_);
+    return closed_ || bucket_of(replica, bucket).missing == 0;
+  }
   Bucket& bucket_of(int replica, size_t bucket) REQUIRES(mutex_) {
     return buckets_[static_cast<size_t>(replica)][bucket];
   }

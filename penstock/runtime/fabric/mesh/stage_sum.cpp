@@ -8,6 +8,38 @@
 
 namespace penstock::runtime {
 
+namespace {
+
+/// Shards up to this size are added in less time than another thread takes to wake.
+constexpr int64_t kMostNumbersAtOnce = 16 << 10;
+
+/// What brings sums to who waits for them: the mesh, and the additions that are to be done.
+class SumEngine : public net::ProgressEngine {
+ public:
+  SumEngine(net::Mesh& mesh, SumService& service) : mesh_(mesh), service_(service) {}
+
+  bool look() override {
+    const bool moved = mesh_.look();
+    return service_.help() || moved;
+  }
+  bool begin_watch() override {
+    watches_mesh_ = mesh_.begin_watch();
+    service_.begin_help();
+    return true;
+  }
+  void end_watch(bool sleeps) override {
+    service_.end_help();
+    if (watches_mesh_) mesh_.end_watch(sleeps);
+  }
+
+ private:
+  net::Mesh& mesh_;
+  SumService& service_;
+  bool watches_mesh_ = false;
+};
+
+}  // namespace
+
 model::Tensors first_gradients(const Partials& partials, size_t count) {
   model::Tensors first(count);
   for (const GroupGradients& group : partials) {
@@ -31,6 +63,11 @@ StageSum::StageSum(StageSumSetup setup, const std::vector<double>& shares)
       results_(setup_.shapes, setup_.bucket_ends, setup_.rank_of_replica.size(), shards_,
                setup_.precision, setup_.own_shards_only) {}
 
+WaitResult StageSum::finish(int replica, size_t bucket, BucketSum& sum, Wait& wait) {
+  SumEngine engine(setup_.mesh, *setup_.service);
+  return results_.finish(replica, bucket, sum, wait, &engine);
+}
+
 net::Tag StageSum::tag(Phase phase, int replica, size_t shard, uint64_t round) const {
   return {.run = setup_.run,
           .channel = setup_.first_channel + 2 * static_cast<uint32_t>(replica) + phase,
@@ -51,9 +88,16 @@ int StageSum::urgency_of(const net::Tag& tag) const {
 
 void StageSum::add_later(size_t shard, std::function<void()> task) {
   const auto urgency = -static_cast<int>(shards_[shard].bucket);
-  setup_.service->add(urgency, [weak = weak_from_this(), task = std::move(task)] {
-    if (const auto self = weak.lock()) task();
-  });
+  int64_t numbers = 0;
+  for (const ShardRange& range : shards_[shard].ranges) numbers += range.length;
+  const auto length =
+      numbers > kMostNumbersAtOnce ? SumService::Length::Long : SumService::Length::Short;
+  setup_.service->add(
+      urgency,
+      [weak = weak_from_this(), task = std::move(task)] {
+        if (const auto self = weak.lock()) task();
+      },
+      length);
 }
 
 void StageSum::send_in_turn(Phase phase, const net::Tag& tag, int64_t bytes, SendWindow::Send send,

@@ -41,9 +41,7 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   virtual void begin() = 0;
   /// Fabric::start_sum() and finish_sum().
   virtual void start(int replica, size_t bucket, Partials partials) = 0;
-  virtual WaitResult finish(int replica, size_t bucket, BucketSum& sum, Wait& wait) {
-    return results_.finish(replica, bucket, sum, wait, &setup_.mesh);
-  }
+  virtual WaitResult finish(int replica, size_t bucket, BucketSum& sum, Wait& wait);
   /// Wakes everybody; all later calls return Closed.
   void close() { results_.close(); }
 

@@ -16,16 +16,61 @@ void SumService::stop() {
     ends_ = true;
     left_out.swap(tasks_);
     changed_.notify_all();
+    const auto ready = [this]() NO_THREAD_SAFETY_ANALYSIS { return helped_ == 0; };
+    while (!changed_.wait_until(mutex_, wait_for(std::chrono::hours(1)).deadline, ready)) continue;
   }
   if (thread_.joinable()) thread_.join();
 }
 
-void SumService::add(int urgency, Task task) {
+void SumService::add(int urgency, Task task, Length length) {
   MutexLock lock(mutex_);
   if (ends_) return;
   tasks_.emplace(std::pair(-urgency, next_++), std::move(task));
-  changed_.notify_all();
+  if (length == Length::Long || helpers_ == 0) changed_.notify_all();
 }
+
+SumService::Task SumService::take() {
+  Task task = std::move(tasks_.begin()->second);
+  tasks_.erase(tasks_.begin());
+  return task;
+}
+
+void SumService::perform(const Task& task) {
+  try {
+    task();
+  } catch (...) {
+    on_failure_(std::current_exception());
+  }
+}
+
+// ---- those who wait
+
+void SumService::begin_help() {
+  MutexLock lock(mutex_);
+  ++helpers_;
+}
+
+void SumService::end_help() {
+  MutexLock lock(mutex_);
+  if (--helpers_ == 0 && !tasks_.empty()) changed_.notify_all();
+}
+
+bool SumService::help() {
+  Task task;
+  {
+    MutexLock lock(mutex_);
+    if (tasks_.empty()) return false;
+    task = take();
+    ++helped_;
+  }
+  perform(task);
+  task = nullptr;
+  MutexLock lock(mutex_);
+  if (--helped_ == 0 && ends_) changed_.notify_all();
+  return true;
+}
+
+// ---- the thread
 
 void SumService::run() {
   // libtorch initialises each thread lazily, at the first parallel loop, and would undo the next
@@ -40,14 +85,9 @@ void SumService::run() {
       while (!changed_.wait_until(mutex_, wait_for(std::chrono::hours(1)).deadline, ready))
         continue;
       if (ends_) return;
-      task = std::move(tasks_.begin()->second);
-      tasks_.erase(tasks_.begin());
+      task = take();
     }
-    try {
-      task();
-    } catch (...) {
-      on_failure_(std::current_exception());
-    }
+    perform(task);
   }
 }
 
