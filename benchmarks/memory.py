@@ -174,13 +174,19 @@ def without_rate(words):
     return words[:words.index("--lr")] if "--lr" in words else words
 
 
+def where(workers):
+    """Words for `penstock plan`: several workers are processes of this host."""
+    between = ["--bandwidth", "2GB/s", "--latency", "50us"] if workers > 1 else []
+    return ["--workers", workers, *between]
+
+
 def run_way(penstock, name, words, samples, way, folder):
     """The result of a short run as the plan says, each worker a process."""
     workers, strategy, to_plan, to_train = WAYS[way]
     if name in FLUSHING and strategy == "1f1b":
         strategy = "1f1b-flush"
     plan = folder / "plan.json"
-    run_json([penstock, "plan", "--profile", folder / f"{name}.json", "--workers", workers,
+    run_json([penstock, "plan", "--profile", folder / f"{name}.json", *where(workers),
               "--strategy", strategy, "--micro-batches", MICRO_BATCHES, "-o", plan, "--json",
               *to_plan], timeout=600)
     command = ["train", *words, "--data", "synthetic", "--train-samples", STEPS * samples,

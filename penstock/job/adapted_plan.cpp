@@ -33,6 +33,16 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
     by_factor(stage.backward_weight_ns);
     by_factor(stage.stash_bytes);
     by_factor(stage.working_bytes);
+    if (stage.passes) {
+      // The gradients of weights do not grow with the batch.
+      for (int64_t* bytes :
+           {&stage.passes->first_bytes, &stage.passes->last_bytes, &stage.passes->only_bytes}) {
+        const int64_t fixed = std::min(stage.weight_bytes, *bytes);
+        *bytes -= fixed;
+        by_factor(*bytes);
+        *bytes += fixed;
+      }
+    }
     by_factor(stage.move_ns);
     by_factor(stage.team_bytes);
     for (plan::GradientBucket& bucket : stage.buckets) {
@@ -49,9 +59,10 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
   plan.prediction.compute_error = 0;  // what proportion costs is not known
 }
 
-/// One message each way over every link of a stage.
+/// One message each way over every link of a stage, and gradients of replicas elsewhere.
 std::vector<int64_t> buffer_bytes(const plan::Plan& plan) {
-  std::vector<int64_t> bytes(plan.stages.size());
+  std::vector<int64_t> bytes;
+  for (const plan::Stage& stage : plan.stages) bytes.push_back(stage.waiting_bytes);
   for (const plan::Link& link : plan.links) {
     for (const StageId stage : {link.from, link.to}) {
       int64_t& sum = bytes[stage.index()];
@@ -118,6 +129,8 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
   plan.compensation = use.compensation.value_or(plan.compensation);
   for (plan::Stage& stage : plan.stages)
     stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
+  for (plan::Stage& stage : plan.stages)
+    stage.shares_weights &= use.share_weights && plan.weights == plan::WeightPolicy::Flush;
   plan.micro_batches = use.micro_batches.value_or(plan.micro_batches);
   plan.micro_batches = std::min(plan.micro_batches, use.mini_batch_size);
   const int64_t micro_batch_size = ceil_div(use.mini_batch_size, plan.micro_batches);

@@ -17,7 +17,10 @@ struct PlanUse {
   std::optional<plan::WeightPolicy> weights = {};       ///< nothing: the plan's
   std::optional<plan::Compensation> compensation = {};  ///< nothing: the plan's
   bool shard_optimizer = false;  ///< of every stage with replicas; otherwise as the plan says
-  bool sequence = false;         ///< of every stage with teams; otherwise as the plan says
+  /// Where the plan says so, replicas have their weights once (plan::Stage::shares_weights);
+  /// otherwise none do: they are in several processes, or the optimiser needs whole weights.
+  bool share_weights = true;
+  bool sequence = false;  ///< of every stage with teams; otherwise as the plan says
 };
 
 /// The plan itself where nothing differs. A mini-batch has no more micro-batches than samples.

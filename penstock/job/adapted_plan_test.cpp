@@ -56,6 +56,25 @@ TEST(AdaptedPlan, StagesWithTeamsHavePartsOfThePlacesWhereAsked) {
   EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 32, .sequence = true}), expected);
 }
 
+TEST(AdaptedPlan, ReplicasThatCannotShareWeightsHaveCopies) {
+  plan::Plan given = two_stages();
+  given.strategy = plan::Strategy::DataParallel;
+  given.links.clear();
+  given.stages = {given.stages[0]};
+  given.stages[0].replicas = 2;
+  given.stages[0].shares_weights = true;
+  given.stages[0].passes = {.first_bytes = 1'500, .last_bytes = 1'500, .only_bytes = 1'500};
+  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 32}), given);
+  const plan::Plan copies = adapted_plan(given, {.mini_batch_size = 32, .share_weights = false});
+  EXPECT_FALSE(copies.stages[0].shares_weights);
+  // Weights, gradients and momentum, and one micro-batch.
+  EXPECT_EQ(copies.stages[0].memory_bytes, 3 * 1'000 + 50'000);
+  const plan::Plan shared = adapted_plan(given, {.mini_batch_size = 32, .micro_batches = 2});
+  EXPECT_TRUE(shared.stages[0].shares_weights);
+  // Gradients with the pass, of which 500 grow with the micro-batch, and half of the momentum.
+  EXPECT_EQ(shared.stages[0].memory_bytes, 1'000 + 2'000 + 500 + 100'000);
+}
+
 TEST(AdaptedPlan, MemoryOfTeamsIsThatOfEachMember) {
   plan::Plan given = two_stages();
   given.cluster = cluster::local_cluster(3, 10'000'000'000);

@@ -69,6 +69,7 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
   options.synchronous_pipelines = false;
   options.time_limit = planner::kUsualTimeLimit;
   options.shard_optimizer = sharding(request);
+  options.share_weights = model::why_not_shared(request.optimizer).empty();
   options.chunks = request.chunks;
   options.slack = request.slack;
   options.keep = request.keep;

@@ -16,7 +16,8 @@ namespace penstock::job {
 
 namespace {
 
-/// With one message each way over every link of a worker's stages, as plans count them.
+/// With one message each way over every link of a worker's stages, as plans count them, and
+/// gradients of replicas elsewhere.
 std::vector<MemoryBytes> memory_of(const schedule::Schedule& schedule, const plan::Plan& plan,
                                    const simulate::Costs& costs) {
   std::vector<MemoryBytes> workers = simulate::memory_by_kind(schedule, costs);
@@ -25,6 +26,7 @@ std::vector<MemoryBytes> memory_of(const schedule::Schedule& schedule, const pla
     for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
       const StageId stage = schedule::place_in_team(schedule.shape, held.stage).whole;
       int64_t& bytes = workers[w][MemoryKind::Messages];
+      bytes = saturating_add(bytes, plan.stages[stage.index()].waiting_bytes);
       for (const plan::Link& link : plan.links) {
         if (link.from == stage || link.to == stage)
           bytes = saturating_add(bytes, saturating_mul(2, link.bytes));

@@ -8,7 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "penstock/imported/import_model.h"
 #include "penstock/job/begin_run.h"
+#include "penstock/job/chosen_model.h"
 #include "penstock/job/compiled_run.h"
 #include "penstock/job/run_data.h"
 #include "penstock/job/run_plan.h"
@@ -114,7 +116,7 @@ class Preparation {
     set_world();
     check_batches(run_->train);
     train::check_trainable(run_->model, run_->data, run_->train);
-    warn(model_warning(run_->request, run_->model, run_->train.plan), !run_->is_finished);
+    warn(warning_of_model(), !run_->is_finished);
     warn(mean_warning(run_->train, run_->model), will_train());
     require_memory_for_threads(own_threads());
     warn(offload_warning(run_->train.plan, options_.devices), will_train());
@@ -124,6 +126,17 @@ class Preparation {
   }
 
  private:
+  /// In a job rank 0 looks for all, at a model of its own: what that reads of the file goes with
+  /// it, so that each rank has only what its stages need.
+  std::string warning_of_model() const {
+    const auto of = [this](const model::Model& model) {
+      return model_warning(run_->request, model, run_->train.plan);
+    };
+    if (run_->job == nullptr || !imported::is_program_file(run_->request.model.name))
+      return of(run_->model);
+    return run_->job->from_first([&] { return of(chosen_model(run_->request.model)); });
+  }
+
   /// The model and the data; when a rank has neither, all throw.
   void load(const options::TrainRequest& request, Job* job) {
     const auto make = [&]() -> std::string {

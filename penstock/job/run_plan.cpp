@@ -184,6 +184,13 @@ plan::Plan one_stage(const model::Model& model, Precision precision) {
   return plan;
 }
 
+/// As runtime::Stages::shares_weights(), of a plan that says so of a stage.
+bool RunPlanner::shares_weights(const plan::Plan& plan) const {
+  return job == nullptr && device_to_profile(devices).empty() &&
+         plan.sync != plan::GradientSync::Asynchronous &&
+         model::why_not_shared(options::optimizer_of(request)).empty();
+}
+
 /// The user's plan.
 RunPlan RunPlanner::plan_of_file() const {
   const std::string& path = request.plan.file;
@@ -206,6 +213,7 @@ RunPlan RunPlanner::plan_of_file() const {
                              .weights = request.plan.weights,
                              .compensation = request.plan.compensation,
                              .shard_optimizer = request.plan.shard_optimizer,
+                             .share_weights = shares_weights(plan),
                              .sequence = request.plan.sequence});
   return {.plan = std::move(plan), .mini_batch_size = mini_batch_size};
 }

@@ -61,6 +61,7 @@ struct RunPlanner {
  private:
   RunPlan plan_of_job() const;
   RunPlan plan_of_file() const;
+  bool shares_weights(const plan::Plan& plan) const;
   RunPlan shared_plan_of_file() const;
   plan::Plan plan_made_now() const;
   std::string plan_of_checkpoint(const std::string& plan_request) const;

@@ -155,11 +155,17 @@ std::string memory_row(const std::string& name, int64_t measured, int64_t predic
                      format_bytes(predicted));
 }
 
-/// The memory of a worker, as the plan predicts it.
-int64_t predicted_bytes(const plan::Plan& plan, const Held& held) {
+/// The memory of worker `w`, as the plan predicts it: that of the first replica of a stage. Of
+/// replicas that share weights, the others have less.
+int64_t predicted_bytes(const Outcome& outcome, const Held& held, size_t w) {
   int64_t bytes = 0;
-  for (const int stage : held.stages)
-    bytes = std::max(bytes, plan.stages[static_cast<size_t>(stage)].memory_bytes);
+  for (const int number : held.stages) {
+    const plan::Stage& stage = outcome.plan.stages[static_cast<size_t>(number)];
+    if (stage.shares_weights && outcome.predicted != nullptr &&
+        w < outcome.predicted->memory.size())
+      return outcome.predicted->memory[w].sum();
+    bytes = std::max(bytes, stage.memory_bytes);
+  }
   return bytes;
 }
 
@@ -171,7 +177,7 @@ std::string tensors_text(const Outcome& outcome, const std::vector<Held>& worker
   std::string text;
   int64_t all = 0;
   for (size_t w = 0; w < workers.size(); ++w) {
-    const int64_t predicted = predicted_bytes(outcome.plan, workers[w]);
+    const int64_t predicted = predicted_bytes(outcome, workers[w], w);
     all = saturating_add(all, predicted);
     if (one_each)
       text +=
@@ -224,7 +230,7 @@ Json workers_json(const Outcome& outcome) {
     if (held[w].team > 1) entry["member"] = held[w].member;
     if (outcome.predicted != nullptr)
       entry["predicted"] = to_json(times_of(outcome.predicted->timeline, w));
-    if (const int64_t bytes = predicted_bytes(outcome.plan, held[w]); bytes > 0)
+    if (const int64_t bytes = predicted_bytes(outcome, held[w], w); bytes > 0)
       entry["predicted_memory_bytes"] = bytes;
     if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
     workers.push_back(std::move(entry));

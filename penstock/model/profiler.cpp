@@ -17,6 +17,7 @@
 #include "penstock/model/profiling/thread_count.h"
 #include "penstock/model/shapes.h"
 #include "penstock/profile/over_lengths.h"
+#include "penstock/profile/processor_text.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -92,8 +93,7 @@ void check_memory(const Model& model, const ProfilerOptions& options) {
 
 std::string device_name(const ProfilerOptions& options) {
   if (!options.device.empty()) return installed_devices().name(at::Device(options.device));
-  const int threads = options.threads;
-  return fmt::format("{}, {} thread{}", processor_name(), threads, threads == 1 ? "" : "s");
+  return profile::processor_text(processor_name(), options.threads);
 }
 
 /// The summary of one time of one layer over all samples.

@@ -102,6 +102,12 @@ void validate(const Stage& stage, size_t position) {
   refuse_negative(where, "short_weight_bytes", stage.short_weight_bytes);
   refuse_negative(where, "constant_bytes", stage.constant_bytes);
   refuse_negative(where, "working_bytes", stage.working_bytes);
+  refuse_negative(where, "waiting_bytes", stage.waiting_bytes);
+  if (stage.passes) {
+    refuse_negative(where, "passes.first_bytes", stage.passes->first_bytes);
+    refuse_negative(where, "passes.last_bytes", stage.passes->last_bytes);
+    refuse_negative(where, "passes.only_bytes", stage.passes->only_bytes);
+  }
   if (stage.short_weight_bytes > stage.weight_bytes) {
     throw ConfigError(
         fmt::format("{}: expected short_weight_bytes of at most weight_bytes, {}, found {}", where,

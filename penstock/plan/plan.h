@@ -22,6 +22,22 @@
 
 namespace penstock::plan {
 
+/// What gradients of weights and a backward pass need together, at their most, beside what
+/// micro-batches keep and beside messages, on a CPU. A mini-batch begins without gradients. Its
+/// passes make them layer by layer, from the last layer to the first.
+struct PassMemory {
+  int64_t first_bytes = 0;  ///< the first of several passes of a mini-batch
+  int64_t last_bytes = 0;   ///< the last of several
+  int64_t only_bytes = 0;   ///< the only one
+  /// Weights are stepped within the last pass, as soon as their gradients are made, so that none
+  /// are left (docs/weights.md, "Steps during the backward pass"). Where a run cannot do so, as
+  /// with a norm, the last pass needs all gradients and `working_bytes`, the only one
+  /// `first_bytes`.
+  bool steps = false;
+
+  bool operator==(const PassMemory&) const = default;
+};
+
 /// One stage; times in ns and sizes in bytes for one micro-batch of Plan::micro_batch_size samples
 /// on one worker.
 struct Stage {
@@ -78,12 +94,22 @@ struct Stage {
   /// messages, one each way with each neighbour: gradients of values and weights
   /// (profile::LayerCost::working_bytes).
   int64_t working_bytes = 0;
+  /// Nothing: all gradients are counted at all times, and `working_bytes` with each pass.
+  std::optional<PassMemory> passes = {};
+  /// The replicas are threads of one process, which have their weights once and share out the
+  /// optimiser's state (docs/weights.md, "Replicas of one process").
+  bool shares_weights = false;
+  /// Gradients of replicas in other processes that wait for those of this one, on a CPU: from none,
+  /// where it is the first to make them, to as much again, where it is the last.
+  int64_t waiting_bytes = 0;
   /// Zb-auto and zb-auto-v: micro-batches that each of its workers keeps at most from F to W,
   /// summed over the worker's stages; 0: the kind's own number.
   int64_t keep = 0;
 
-  /// Into how many parts the optimiser's state is shared out.
+  /// Into how many parts the optimiser's state is shared out, at the price of a gathering.
   int state_parts() const { return shard_optimizer ? replicas : 1; }
+  /// Of how many parts a replica keeps one in memory.
+  int kept_state_parts() const { return shard_optimizer || shares_weights ? replicas : 1; }
   int64_t compute_ns() const { return forward_ns + backward_ns; }
   /// What a worker computes for one micro-batch: compute_ns(), and the forward pass once more where
   /// the stage recomputes. Saturates.

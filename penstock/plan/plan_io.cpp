@@ -37,6 +37,13 @@ Json write_list(const std::vector<Item>& items, Write write) {
   return list;
 }
 
+Json write_passes(const PassMemory& passes) {
+  return {{"first_bytes", passes.first_bytes},
+          {"last_bytes", passes.last_bytes},
+          {"only_bytes", passes.only_bytes},
+          {"steps", passes.steps}};
+}
+
 Json write_stage(const Stage& stage) {
   Json json = {{"layers", stage.layers},
                {"replicas", stage.replicas},
@@ -66,6 +73,9 @@ Json write_stage(const Stage& stage) {
   if (stage.short_weight_bytes > 0) json["short_weight_bytes"] = stage.short_weight_bytes;
   if (stage.constant_bytes > 0) json["constant_bytes"] = stage.constant_bytes;
   if (stage.working_bytes > 0) json["working_bytes"] = stage.working_bytes;
+  if (stage.passes) json["passes"] = write_passes(*stage.passes);
+  if (stage.shares_weights) json["shares_weights"] = true;
+  if (stage.waiting_bytes > 0) json["waiting_bytes"] = stage.waiting_bytes;
   if (stage.buckets.empty()) return json;
   json["buckets"] = write_list(stage.buckets, write_bucket);
   json["sync_latency_ns"] = stage.sync_latency_ns;
@@ -161,6 +171,13 @@ GradientBucket read_bucket(const JsonReader& reader) {
           .processor_ns = reader.integer_or("processor_ns", 0, 0)};
 }
 
+PassMemory read_passes(const JsonReader& reader) {
+  return {.first_bytes = reader.at("first_bytes").integer(0),
+          .last_bytes = reader.at("last_bytes").integer(0),
+          .only_bytes = reader.at("only_bytes").integer(0),
+          .steps = boolean_or(reader, "steps", false)};
+}
+
 /// `keep`: of stages that do not have their own.
 Stage read_stage(const JsonReader& reader, int64_t keep) {
   Stage stage;
@@ -178,6 +195,9 @@ Stage read_stage(const JsonReader& reader, int64_t keep) {
   stage.short_weight_bytes = reader.integer_or("short_weight_bytes", 0, 0);
   stage.constant_bytes = reader.integer_or("constant_bytes", 0, 0);
   stage.working_bytes = reader.integer_or("working_bytes", 0, 0);
+  if (const auto passes = reader.find("passes")) stage.passes = read_passes(*passes);
+  stage.shares_weights = boolean_or(reader, "shares_weights", false);
+  stage.waiting_bytes = reader.integer_or("waiting_bytes", 0, 0);
   stage.stash_bytes = reader.integer_or("stash_bytes", 0, 0);
   stage.first_worker = static_cast<int>(reader.integer_or("first_worker", -1, -1, INT_MAX));
   stage.recompute = boolean_or(reader, "recompute", false);

@@ -58,6 +58,9 @@ Plan sample_plan() {
                   .memory_bytes = 70,
                   .first_worker = 0}};
   plan.stages[0].shard_optimizer = true;
+  plan.stages[0].shares_weights = true;
+  plan.stages[0].waiting_bytes = 43;
+  plan.stages[1].passes = {.first_bytes = 150, .last_bytes = 140, .only_bytes = 90, .steps = true};
   plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64, 48}};
   plan.prediction.bottleneck_ns = 12345;

@@ -51,6 +51,9 @@ struct PlanOptions {
   /// Whether replicas share out the optimiser's state. Auto: only where the memory limit requires
   /// it. Not under `asynchronous`, whose replicas step by themselves.
   Choice shard_optimizer = Choice::Never;
+  /// The optimiser can step parts of weights, so that replicas that are threads of one process on
+  /// CPUs have their weights once, and share out its state, under flush.
+  bool share_weights = false;
   /// Members of the team of each replica (tensor parallelism), on workers side by side. Nothing:
   /// chosen per stage, for the models whose profile says what teams can share out.
   std::optional<int> tensor = 1;

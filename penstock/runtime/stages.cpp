@@ -319,7 +319,7 @@ std::unique_ptr<Replica> Stages::make_replica(size_t stage, int number, WorkerId
               .buffers = device.to_device(initial_buffers(model, module)),
               .carried = CarriedStates(module.carried_offsets().back()),
               .shares_state = shares_state(stage)});
-  if (shares_weights(stage)) replica->weights.set_shared_memory();
+  if (shares_weights(stage)) replica->weights.set_shared_memory(/*is_first=*/number == 0);
   if (options.device_graphs && !device.is_host())
     replica->graphs = std::make_unique<StageGraphs>(module, device.compute());
   return replica;

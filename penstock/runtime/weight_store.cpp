@@ -367,10 +367,12 @@ void WeightStore::begin_run() {
 }
 
 void WeightStore::claim_memory() const {
-  for (const Tensors& tensors : spare_) are_of(MemoryKind::Versions, tensors);
-  for (const Held& held : versions_) are_of(MemoryKind::Versions, held.weights);
-  are_of(MemoryKind::Weights, versions_.back().weights);
-  are_of(MemoryKind::Weights, masters_);
+  if (claims_weights_) {
+    for (const Tensors& tensors : spare_) are_of(MemoryKind::Versions, tensors);
+    for (const Held& held : versions_) are_of(MemoryKind::Versions, held.weights);
+    are_of(MemoryKind::Weights, versions_.back().weights);
+    are_of(MemoryKind::Weights, masters_);
+  }
   for (const Tensors& tensors : state_) are_of(MemoryKind::OptimizerState, tensors);
 }
 

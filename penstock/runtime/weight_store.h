@@ -93,8 +93,12 @@ class WeightStore {
   /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
   /// The stage's replicas have their weights in one memory, and each steps its share of it. Then
-  /// begin_step() throws ConfigError where the newest version was not released.
-  void set_shared_memory() { has_shared_memory_ = true; }
+  /// begin_step() throws ConfigError where the newest version was not released. `is_first`: of the
+  /// replicas, the one that claims the memory.
+  void set_shared_memory(bool is_first) {
+    has_shared_memory_ = true;
+    claims_weights_ = is_first;
+  }
   /// The steps since then; nothing: the last one has not changed all weights, or other replicas
   /// make parts of it in memory of their own.
   std::optional<int64_t> steps_made() const;
@@ -143,6 +147,7 @@ class WeightStore {
   std::vector<const model::Optimizer*> optimizers_;  ///< per weight
   WeightShare share_;                                ///< empty: all
   bool has_shared_memory_ = false;
+  bool claims_weights_ = true;
   Step step_;
   size_t unstepped_ = 0;       ///< weights that the step has yet to change
   std::deque<Held> versions_;  ///< ascending; the last is the latest

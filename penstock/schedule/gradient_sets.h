@@ -1,5 +1,5 @@
-// How many sets of gradients a replica keeps while it accumulates those of a mini-batch
-// (docs/weights.md, "What results depend on").
+// How many gradients a replica keeps while it accumulates those of a mini-batch (docs/weights.md,
+// "What results depend on"), and how many layers make theirs together.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,10 @@
 #include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::schedule {
+
+/// Neighbours in a chain whose weights have no more bytes than this together give away their
+/// gradients together: a layer with as many takes far longer than a call.
+inline constexpr int64_t kGradientBytesTogether = 1 << 20;
 
 /// The maximum per replica of a stage with this many replicas, when `gradient_groups` are
 /// summed separately and a mini-batch has `accumulate` micro-batches; no groups: one per replica.

@@ -80,7 +80,9 @@ Costs costs_of(const plan::Plan& plan, std::optional<int64_t> gradient_groups) {
                             .first_worker = stage.first_worker,
                             .short_weight_bytes = stage.short_weight_bytes,
                             .constant_bytes = stage.constant_bytes,
-                            .working_bytes = stage.working_bytes});
+                            .working_bytes = stage.working_bytes,
+                            .passes = stage.passes,
+                            .shares_weights = stage.shares_weights});
     if (stage.state_parts() == 1) continue;
     for (plan::GradientBucket& bucket : costs.stages.back().buckets)
       bucket.step_ns = ceil_div(bucket.step_ns, stage.state_parts());
@@ -136,6 +138,8 @@ void check_costs(const Costs& costs, int num_stages) {
                   stage.stash_bytes, stage.weight_bytes, stage.short_weight_bytes,
                   stage.constant_bytes, stage.working_bytes, stage.gradient_sets,
                   stage.input_bytes}) < 0 ||
+        (stage.passes && std::min({stage.passes->first_bytes, stage.passes->last_bytes,
+                                   stage.passes->only_bytes}) < 0) ||
         stage.short_weight_bytes > stage.weight_bytes) {
       throw ConfigError(fmt::format("the costs of stage {} contain a negative time or size", s));
     }

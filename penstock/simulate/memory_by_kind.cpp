@@ -15,7 +15,9 @@ std::vector<MemoryBytes> memory_by_kind(const schedule::Schedule& schedule, cons
     detail::BasicMemoryMeter</*kByKind=*/true> meter;
     for (const detail::HeldStage& held : source.stages_of(static_cast<int32_t>(w))) {
       const size_t stage = held.stage.index();
-      meter.add_stage(costs.stages[stage], stages[stage], held.trains,
+      meter.add_stage(held.stage, costs.stages[stage], stages[stage], held.trains,
+                      detail::counts_weights(costs.stages[stage], source.table(), held.stage,
+                                             static_cast<int32_t>(w)),
                       costs.optimizer_state_per_weight);
     }
     for (const schedule::Action& action : schedule.workers[w]) {

@@ -178,6 +178,73 @@ TEST(Memory, ByKindSaysWhatThePeakConsistsOf) {
   EXPECT_EQ(first[MemoryKind::Working], 30);
 }
 
+/// Gradients that come and go, with numbers of their own for each kind of pass.
+StageCost stage_of_processor(bool steps) {
+  return {.stash_bytes = 100,
+          .weight_bytes = 1000,
+          .working_bytes = 30,
+          .passes = plan::PassMemory{
+              .first_bytes = 900, .last_bytes = 1015, .only_bytes = 20, .steps = steps}};
+}
+
+TEST(Memory, GradientsAreThereFromTheFirstPassToTheStep) {
+  const StageCost stage = stage_of_processor(false);
+  // One micro-batch per step: weights, momentum, its activations, and gradients as they are made.
+  EXPECT_EQ(peaks(Strategy::Serial, 4, 1, {stage})[0], 2000 + 100 + 900);
+  // All activations are there in the first pass, those of one less when all gradients are.
+  EXPECT_EQ(peaks(Strategy::GPipe, 4, 4, {stage})[0], 2000 + 1000 + 3 * 100 + 30);
+  StageCost large = stage;
+  large.stash_bytes = 300;
+  EXPECT_EQ(peaks(Strategy::GPipe, 4, 4, {large})[0], 2000 + 4 * 300 + 900);
+  // 1F1B takes the next micro-batch in behind the first pass.
+  EXPECT_EQ(peaks(Strategy::OneFOneBFlush, 4, 4, {stage})[0], 2000 + 1000 + 100 + 30);
+}
+
+TEST(Memory, GradientsOfAPassThatStepsAreNeverWhole) {
+  const StageCost stage = stage_of_processor(true);
+  EXPECT_EQ(peaks(Strategy::Serial, 4, 1, {stage})[0], 2000 + 100 + 20);
+  EXPECT_EQ(peaks(Strategy::OneFOneBFlush, 4, 2, {stage})[0], 2000 + 100 + 1015);
+  // Two versions, and two micro-batches.
+  EXPECT_EQ(peaks(Strategy::OneFOneB, 16, 1, {stage, stage})[0], 3000 + 2 * 100 + 20);
+}
+
+TEST(Memory, ANormAndReadsOfTheNewestWeightsNeedWholeGradients) {
+  schedule::ScheduleShape shape{
+      .replicas = {1}, .micro_batches = 4, .accumulate = 1, .global_norm = true};
+  Costs costs;
+  costs.stages = {stage_of_processor(true)};
+  const auto peak = [&] {
+    return simulate(schedule::LazySchedule(Strategy::Serial, shape, {}), costs, {})
+        .peak_memory_bytes[0];
+  };
+  EXPECT_EQ(peak(), 2000 + 100 + 900);
+  shape.global_norm = false;
+  EXPECT_EQ(peak(), 2000 + 100 + 20);
+}
+
+TEST(Memory, AStepWithinItsPassMayNeedAVersionOfItsOwn) {
+  // Two micro-batches in flight, and only one step behind a version that is still needed.
+  const StageCost stage = stage_of_processor(true);
+  EXPECT_EQ(peaks(Strategy::OneFOneB, 2, 1, {stage, stage})[0], 2000 + 2 * 100 + 20 + 1000);
+}
+
+TEST(Memory, OfReplicasThatShareWeightsTheFirstCountsThem) {
+  const schedule::ScheduleShape shape{.replicas = {2}, .micro_batches = 4, .accumulate = 4};
+  Costs costs;
+  costs.stages = {stage_of_processor(true)};
+  costs.stages[0].shares_weights = true;
+  const schedule::Schedule schedule =
+      schedule::lower(schedule::generate(Strategy::DataParallel, shape), {});
+  // Half of the momentum; others may be behind with their gradients, so that none steps at once.
+  const std::vector<int64_t> expected = {1000 + 500 + 1000 + 100 + 30, 500 + 1000 + 100 + 30};
+  EXPECT_EQ(simulate(schedule, costs, {}).peak_memory_bytes, expected);
+  const std::vector<MemoryBytes> kinds = memory_by_kind(schedule, costs);
+  EXPECT_EQ(kinds[0].sum(), expected[0]);
+  EXPECT_EQ(kinds[1].sum(), expected[1]);
+  EXPECT_EQ(kinds[1][MemoryKind::Weights], 0);
+  EXPECT_EQ(kinds[1][MemoryKind::Gradients], 1000);
+}
+
 TEST(Memory, Saturates) {
   const StageCost stage{.stash_bytes = INT64_MAX / 2, .weight_bytes = INT64_MAX / 2};
   EXPECT_EQ(peaks(Strategy::GPipe, 4, 4, {stage, stage}),

@@ -48,9 +48,11 @@ struct StageCost {
   /// stages; otherwise member m of replica k of t members runs on worker first_worker + k t + m,
   /// and the stages of all members say the same.
   int first_worker = -1;
-  int64_t short_weight_bytes = 0;  ///< plan::Stage
-  int64_t constant_bytes = 0;      ///< plan::Stage
-  int64_t working_bytes = 0;       ///< plan::Stage
+  int64_t short_weight_bytes = 0;               ///< plan::Stage
+  int64_t constant_bytes = 0;                   ///< plan::Stage
+  int64_t working_bytes = 0;                    ///< plan::Stage
+  std::optional<plan::PassMemory> passes = {};  ///< plan::Stage
+  bool shares_weights = false;                  ///< plan::Stage
 };
 
 struct LinkCost {

@@ -38,8 +38,11 @@ class Workers {
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));
       for (const HeldStage& held : source.stages_of(static_cast<int32_t>(w))) {
-        workers_[w].memory.add_stage(costs.stages[held.stage.index()], stages_[held.stage.index()],
-                                     held.trains, costs.optimizer_state_per_weight);
+        const StageCost& stage = costs.stages[held.stage.index()];
+        workers_[w].memory.add_stage(
+            held.stage, stage, stages_[held.stage.index()], held.trains,
+            counts_weights(stage, source.table(), held.stage, static_cast<int32_t>(w)),
+            costs.optimizer_state_per_weight);
       }
     }
   }

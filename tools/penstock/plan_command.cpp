@@ -213,7 +213,9 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
   const model::OptimizerSpec& optimizer = arguments.search.optimizer;
   plan.optimizer_state_per_weight =
       model::usual_state(train::compensated_optimizer(optimizer, plan.compensation));
-  if (const std::string why = model::why_not_shared(optimizer); !why.empty()) {
+  const std::string why = model::why_not_shared(optimizer);
+  plan.share_weights = why.empty();
+  if (!why.empty()) {
     if (plan.shard_optimizer == planner::Choice::Always)
       throw ConfigError(fmt::format("--shard-optimizer always: {}; expected never or auto", why));
     plan.shard_optimizer = planner::Choice::Never;

@@ -48,8 +48,20 @@ int64_t MemoryModel::gradient_sets(int replicas) const {
 Held MemoryModel::held(const plan::StrategyTraits& row, int replicas,
                        int64_t workers_from_here) const {
   const int64_t kept = in_flight(row, replicas, workers_from_here);
-  return {kept, versions_for(replicas, kept), gradient_sets(replicas),
-          shard_optimizer ? replicas : 1};
+  const int64_t sets = gradient_sets(replicas);
+  return {kept, versions_for(replicas, kept), sets, shard_optimizer ? replicas : 1,
+          sets == 1 && !row.splits_backward ? gradients_beside(replicas, kept)
+                                            : Held::GradientsBeside::All};
+}
+
+Held::GradientsBeside MemoryModel::gradients_beside(int replicas, int64_t in_flight) const {
+  const int64_t share = std::max<int64_t>(1, ceil_div(micro_batches, replicas));
+  // A worker that has several stages keeps micro-batches of other stages, too.
+  if (!frees_gradients || traits(strategy).is_chunked() || in_flight < share)
+    return Held::GradientsBeside::All;
+  // Replicas may add their gradients as soon as all have made them.
+  const bool steps = steps_in_pass && share == 1 && replicas == 1;
+  return steps ? Held::GradientsBeside::None : Held::GradientsBeside::AllButFirst;
 }
 
 Held MemoryModel::held(int replicas, int64_t workers_from_here) const {
@@ -79,24 +91,35 @@ int64_t MemoryModel::weight_bytes(const StageMemory& stage, const Held& held) co
       saturating_mul(saturating_add(held.versions, held.gradient_sets), stage.sums.weight_bytes));
 }
 
-int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
-                                const Held& held) const {
+int64_t MemoryModel::kept_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
+                                int64_t in_flight) const {
   const bool moves = offload && !row.splits_backward;
-  int64_t stashes = stash_bytes(
-      stage, moves ? std::min(held.in_flight, schedule::kMostWithOffload) : held.in_flight);
+  int64_t stashes =
+      stash_bytes(stage, moves ? std::min(in_flight, schedule::kMostWithOffload) : in_flight);
   if (stage.recompute && row.splits_backward) {
     // What R made is kept until W, which may lag as far as all that is in flight.
-    stashes =
-        saturating_mul(held.in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
+    stashes = saturating_mul(in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
   }
   if (stash_uncertainty > 0)
     stashes = rounded_down(static_cast<double>(stashes) * (1 - stash_uncertainty));
-  return saturating_add(saturating_add(weight_bytes(stage, held), stashes), stage.working_bytes);
+  return stashes;
+}
+
+int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
+                                const Held& held) const {
+  const int64_t weights = saturating_add(weight_bytes(stage, held), stage.working_bytes);
+  const int64_t stashes = kept_bytes(row, stage, held.in_flight);
+  if (held.gradients == Held::GradientsBeside::All) return saturating_add(weights, stashes);
+  // What is counted with the weights is not there yet in the first pass.
+  int64_t beside = stashes - stage.sums.weight_bytes;
+  if (held.gradients == Held::GradientsBeside::AllButFirst)
+    beside = std::max(beside, kept_bytes(row, stage, std::max<int64_t>(held.in_flight - 1, 0)));
+  return saturating_add(weights, beside);
 }
 
 int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {
   return saturating_add(
-      saturating_add(ceil_div(state_bytes(stage), held.state_parts), buffer_bytes(stage)),
+      saturating_add(ceil_div(state_bytes(stage), held.state_parts), least_buffer_bytes(stage)),
       held_bytes(traits(strategy), stage, held));
 }
 
@@ -109,6 +132,12 @@ int64_t MemoryModel::buffer_bytes(const StageMemory& stage) {
   return saturating_mul(2, saturating_add(stage.input_bytes, stage.output_bytes));
 }
 
+int64_t MemoryModel::least_buffer_bytes(const StageMemory& stage) const {
+  const int64_t buffers = buffer_bytes(stage);
+  return frees_gradients && policy == plan::WeightPolicy::Flush ? buffers - stage.input_bytes
+                                                                : buffers;
+}
+
 int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after, int least,
                                  int most, int64_t limit) const {
   if (least > most) return 0;
@@ -116,7 +145,7 @@ int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after
   // The innermost loop of a search under a memory limit: what no count changes is worked out once.
   const plan::StrategyTraits& row = traits(strategy);
   const int64_t state = state_bytes(stage);
-  const int64_t buffers = buffer_bytes(stage);
+  const int64_t buffers = least_buffer_bytes(stage);
   if (saturating_add(ceil_div(state, shard_optimizer ? most : 1), buffers) > limit) return 0;
   const auto fits_with = [&](int64_t replicas) {
     const Held kept = held(row, static_cast<int>(replicas), replicas + workers_after);

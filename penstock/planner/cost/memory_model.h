@@ -30,7 +30,10 @@ struct Held {
   int64_t in_flight = 0;  ///< micro-batches
   int64_t versions = 1;   ///< of its weights
   int64_t gradient_sets = 1;
-  int state_parts = 1;  ///< of which it has one: plan::Stage::state_parts()
+  int state_parts = 1;  ///< of which it has one: plan::Stage::kept_state_parts()
+  /// MemoryModel::frees_gradients: how many of the passes with all of these in flight have all
+  /// gradients beside them.
+  enum class GradientsBeside : uint8_t { All, AllButFirst, None } gradients = GradientsBeside::All;
 };
 
 struct MemoryModel {
@@ -51,6 +54,10 @@ struct MemoryModel {
   std::optional<int64_t> gradient_groups = {};
   /// Replicas share out the optimiser's state.
   bool shard_optimizer = false;
+  /// Gradients are there from the first pass of a step on: workers are CPUs.
+  bool frees_gradients = false;
+  /// And only within a pass where a worker makes one in each step, which steps meanwhile.
+  bool steps_in_pass = false;
   /// Activations are moved to the memory of the host.
   bool offload = false;
   /// Activations may be smaller by this share (Context::stash_uncertainty): a stage that fits then
@@ -105,9 +112,15 @@ struct MemoryModel {
   /// As versions(), with what in_flight() says.
   int64_t versions_for(int replicas, int64_t in_flight) const;
   Held held(const plan::StrategyTraits& row, int replicas, int64_t workers_from_here) const;
+  /// Where no input of a next micro-batch need wait (absent_input_bytes()), inputs once.
+  int64_t least_buffer_bytes(const StageMemory& stage) const;
+  Held::GradientsBeside gradients_beside(int replicas, int64_t in_flight) const;
   /// Of all replicas together where they share it out.
   int64_t state_bytes(const StageMemory& stage) const;
   int64_t weight_bytes(const StageMemory& stage, const Held& held) const;
+  /// Stashes, with all gradients beside all of them, or all but one.
+  int64_t kept_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
+                     int64_t in_flight) const;
   /// What does: versions, gradients and stashes.
   int64_t held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
                      const Held& held) const;

@@ -223,11 +223,11 @@ TEST(Families, TheFirstStageHasWhatTheNormOfTiedGradientsNeedsBeyondItsStashes) 
   const PlanResult result = make_plan(profile, flat_cluster(2, 1'000'000'000'000), options);
   ASSERT_TRUE(result.plan) << result.reason;
   ASSERT_EQ(result.plan->stages.size(), 2);
-  // The other stage's gradient, the sum, its squares; two micro-batches are in flight, whose
-  // memory is free by then, as is that of the message.
+  // The other stage's gradient, the sum, and that in double precision; two micro-batches are in
+  // flight, whose memory is free by then, as is that of the message.
   const plan::Stage& first = result.plan->stages[0];
   EXPECT_EQ(first.working_bytes,
-            3 * 70'000 - 2 * first.stash_bytes - 2 * result.plan->links.at(0).bytes);
+            4 * 70'000 - 2 * first.stash_bytes - 2 * result.plan->links.at(0).bytes);
   EXPECT_EQ(result.plan->stages[1].working_bytes, 0);
 }
 

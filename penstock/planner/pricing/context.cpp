@@ -7,6 +7,7 @@
 
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/cuts/cut_states.h"
+#include "penstock/profile/processor_text.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -214,6 +215,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
                     profile::samples_per_micro_batch(profile)));
   }
   layers = planned_layers(profile);
+  on_processors = profile::is_of_processor(profile);
   if (profile.source == profile::kGraphFile) stash_uncertainty = kGuessedStash;
   guesses_split =
       std::any_of(layers.begin(), layers.end(),

@@ -45,6 +45,9 @@ class Context {
   /// The same where workers wait for every sum; null where they do under `model`.
   std::unique_ptr<CostModel> counting_model;
   std::vector<PlannedLayer> layers;  ///< for a device of speed 1
+  /// Workers are CPUs, as the profile's device: the runtime frees gradients layer by layer, and
+  /// replicas of one process share weights.
+  bool on_processors = false;
   /// No layer's backward_weight_ns is known: half the backward pass of those with weights.
   bool guesses_split = false;
   /// The share by which activations may be smaller than the profile says: 0 where it was measured

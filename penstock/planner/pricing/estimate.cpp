@@ -84,8 +84,9 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan&
     bytes = saturating_add(
         bytes, model.fixed_bytes(
                    memory, {.gradient_sets = model.gradient_sets(static_cast<int>(copies.replicas)),
-                            .state_parts = plan.stages[s].state_parts()}));
+                            .state_parts = plan.stages[s].kept_state_parts()}));
     working = std::max(working, memory.working_bytes);
+    bytes = saturating_add(bytes, plan.stages[s].waiting_bytes);
     int64_t kept = memory.sums.stash_bytes;
     if (memory.recompute && splits_backward) kept = saturating_add(kept, memory.input_bytes);
     if (memory.recompute && !splits_backward) {
@@ -124,10 +125,11 @@ void estimate_own_memory(MemoryModel model, const std::vector<StageMemory>& memo
   int workers_from_here = plan.num_workers();
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     plan::Stage& stage = plan.stages[s];
-    model.shard_optimizer = stage.shard_optimizer;
+    model.shard_optimizer = stage.kept_state_parts() > 1;
     model.offload = stage.offload;
     model.keep = stage.keep;
-    stage.memory_bytes = model.stage_bytes(memories[s], stage.replicas, workers_from_here);
+    stage.memory_bytes = saturating_add(
+        model.stage_bytes(memories[s], stage.replicas, workers_from_here), stage.waiting_bytes);
     workers_from_here -= stage.replicas;
   }
 }
@@ -138,6 +140,7 @@ void estimate_memory(const Context& context, const Split& split,
                      const std::vector<StageMemory>& memories, Plan& plan) {
   MemoryModel model = memory_model(context, split.strategy, split.policy, plan.micro_batches,
                                    split.slack, gradient_groups(context, split));
+  model.frees_gradients = false;  // these are bounds, not the least
   for (plan::Stage& stage : plan.stages) stage.memory_bytes = 0;
   if (plan.shares_workers()) {
     estimate_shared_memory(model, memories, plan);

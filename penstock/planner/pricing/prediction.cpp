@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "penstock/planner/pricing/estimate.h"
+#include "penstock/planner/pricing/pass_memory.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/schedule/worker_table.h"
@@ -165,8 +166,17 @@ int64_t steps_to_run(const Plan& plan, int64_t steps) {
                              std::min<int64_t>(2, steps), steps);
 }
 
-void fill_in(const ScheduleShape& shape, const std::vector<StageMemory>& memories,
-             const Outcome& outcome, int64_t micro_batches, Plan& plan) {
+// What comes to the simulator's memory of a worker for one of its stages.
+int64_t message_bytes(const Context& context, const Split& split, const Plan& plan, size_t stage,
+                      const StageMemory& memory) {
+  return saturating_add(
+      MemoryModel::buffer_bytes(memory) - absent_input_bytes(context, split, plan, stage, memory),
+      plan.stages[stage].waiting_bytes);
+}
+
+void fill_in(const Context& context, const Split& split, const ScheduleShape& shape,
+             const std::vector<StageMemory>& memories, const Outcome& outcome,
+             int64_t micro_batches, Plan& plan) {
   plan.prediction.throughput_samples_per_s =
       outcome.ns > 0 ? static_cast<double>(micro_batches) *
                            static_cast<double>(plan.micro_batch_size) * 1e9 / outcome.ns
@@ -180,8 +190,9 @@ void fill_in(const ScheduleShape& shape, const std::vector<StageMemory>& memorie
   std::vector<int64_t> worker_bytes = outcome.peak_memory_bytes;
   for (size_t w = 0; w < worker_bytes.size(); ++w) {
     for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
-      worker_bytes[w] = saturating_add(
-          worker_bytes[w], MemoryModel::buffer_bytes(memories[whole_stage[held.stage.index()]]));
+      const size_t s = whole_stage[held.stage.index()];
+      worker_bytes[w] =
+          saturating_add(worker_bytes[w], message_bytes(context, split, plan, s, memories[s]));
     }
   }
   for (size_t w = 0; w < worker_bytes.size(); ++w) {
@@ -225,8 +236,8 @@ void predict(const Context& context, const Split& split, const std::vector<Stage
   }
   const int64_t steps = micro_batches / plan.micro_batches;
   const int64_t run = simulation.written() ? steps_to_run(plan, steps) : steps;
-  fill_in(simulation.shape, memories, repeated(simulation, plan.micro_batches, steps, run),
-          micro_batches, plan);
+  fill_in(context, split, simulation.shape, memories,
+          repeated(simulation, plan.micro_batches, steps, run), micro_batches, plan);
   plan.prediction.latency_ns = latency_ns(simulation, plan, micro_batches);
 }
 
@@ -238,8 +249,8 @@ void predict_roughly(const Context& context, const Split& split,
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
   if (micro_batches == 0) return estimate(context, split, memories, plan);
   const int64_t steps = std::max<int64_t>(micro_batches / plan.micro_batches, 2);
-  fill_in(simulation.shape, memories, repeated(simulation, plan.micro_batches, steps, 2),
-          steps * plan.micro_batches, plan);
+  fill_in(context, split, simulation.shape, memories,
+          repeated(simulation, plan.micro_batches, steps, 2), steps * plan.micro_batches, plan);
 }
 
 }  // namespace penstock::planner

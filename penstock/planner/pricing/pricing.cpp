@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "penstock/planner/pricing/buckets.h"
+#include "penstock/planner/pricing/pass_memory.h"
 #include "penstock/planner/pricing/prediction.h"
 #include "penstock/planner/pricing/round_trip.h"
 #include "penstock/planner/pricing/traffic.h"
@@ -19,12 +20,6 @@ namespace penstock::planner {
 using plan::Plan;
 
 namespace {
-
-// The lowest level a unit of which holds all of them.
-int level_of_all(const cluster::Topology& topology, std::span<const int> workers) {
-  const auto [least, most] = std::minmax_element(workers.begin(), workers.end());
-  return topology.level_between(*least, *most);
-}
 
 int64_t host_bytes_per_s(const Context& context, const Split& split, size_t stage) {
   if (split.worker_of_replica.empty()) return context.host_bytes_per_s(split.places[stage]);
@@ -74,10 +69,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   if (stage.offload)
     stage.move_ns =
         nearest(static_cast<double>(stage.stash_bytes) * 1e9 / static_cast<double>(host_speed));
-  const cluster::Topology& topology = context.topology();
-  const int level = split.worker_of_replica.empty()
-                        ? topology.level_of(place)
-                        : level_of_all(topology, split.workers_of(index));
+  const int level = stage_level(context, split, index);
   stage.sync_ns = context.model->sync_ns(stage.weight_bytes, stage.replicas, level);
   add_buckets(context, split.stages[index], level, speed, stage);
   return stage;
@@ -113,6 +105,14 @@ double slowest_stage_ns(const Context& context, const Plan& plan) {
       slowest = std::max(slowest, static_cast<double>(stage.move_ns) / stage.replicas);
   }
   return slowest;
+}
+
+int64_t received_bytes(const Plan& plan, size_t stage) {
+  int64_t bytes = 0;
+  for (const plan::Link& link : plan.links) {
+    if (link.to.index() == stage) bytes = saturating_add(bytes, link.bytes);
+  }
+  return bytes;
 }
 
 double slowest_cut_ns(const Context& context, const Split& split,
@@ -170,6 +170,12 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
       memories[s].working_bytes = working_bytes(context, split.stages[s], memories[s], in_flight);
     plan.stages[s].working_bytes = memories[s].working_bytes;
   }
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.stages[s].recompute) continue;
+    plan.stages[s].stash_bytes =
+        remade_stash_bytes(context, split.stages[s], received_bytes(plan, s));
+  }
+  add_pass_memory(context, split, stage_of_layer, memories, plan);
   const double slowest_ns = slowest_stage_ns(context, plan);
   plan.prediction.bottleneck_ns =
       nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes)));

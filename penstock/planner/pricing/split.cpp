@@ -57,6 +57,17 @@ std::span<const int> Split::workers_of(size_t stage) const {
       .subspan(static_cast<size_t>(places[stage].first), static_cast<size_t>(places[stage].count));
 }
 
+int level_of_all(const cluster::Topology& topology, std::span<const int> workers) {
+  const auto [least, most] = std::minmax_element(workers.begin(), workers.end());
+  return topology.level_between(*least, *most);
+}
+
+int stage_level(const Context& context, const Split& split, size_t stage) {
+  return split.worker_of_replica.empty()
+             ? context.topology().level_of(split.places[stage])
+             : level_of_all(context.topology(), split.workers_of(stage));
+}
+
 double stage_speed(const Context& context, const Split& split, size_t stage) {
   if (split.worker_of_replica.empty()) return context.speed(split.places[stage]);
   double slowest = HUGE_VAL;
@@ -86,7 +97,7 @@ int64_t least_stage_bytes(const Context& context, const Plan& plan, size_t index
   // At least one version, one set of gradients and the optimiser's state are no activations.
   const double weights =
       static_cast<double>(stage.weight_bytes) *
-          (2 + plan.optimizer_state_per_weight / static_cast<double>(stage.state_parts())) +
+          (2 + plan.optimizer_state_per_weight / static_cast<double>(stage.kept_state_parts())) +
       static_cast<double>(stage.constant_bytes);
   const double activations = std::max(static_cast<double>(stage.memory_bytes) - weights, 0.0);
   return stage.memory_bytes - rounded_down(context.stash_uncertainty * activations);
@@ -131,6 +142,11 @@ plan::Compensation compensation_of(const Context& context, plan::WeightPolicy po
   return compensation_refusal(asked, policy).empty() ? asked : plan::Compensation::None;
 }
 
+bool may_share_weights(const Context& context, plan::WeightPolicy policy) {
+  return context.on_processors && context.options.share_weights &&
+         policy == plan::WeightPolicy::Flush && context.topology().path(1).by_reference;
+}
+
 MemoryModel memory_model(const Context& context, Strategy strategy, plan::WeightPolicy policy,
                          int64_t micro_batches, int64_t slack,
                          std::optional<int64_t> gradient_groups) {
@@ -151,7 +167,10 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
               weights > 0 ? static_cast<double>(short_weights) / static_cast<double>(weights) : 0,
           .slack = slack,
           .gradient_groups = gradient_groups,
-          .shard_optimizer = context.shard_optimizer != Choice::Never,
+          .shard_optimizer =
+              context.shard_optimizer != Choice::Never || may_share_weights(context, policy),
+          .frees_gradients = context.on_processors,
+          .steps_in_pass = context.on_processors,
           .offload = context.offload == Choice::Always,
           .stash_uncertainty = context.stash_uncertainty};
 }
@@ -193,7 +212,7 @@ int64_t tied_norm_bytes(const Context& context, const std::vector<LayerId>& laye
     bytes = saturating_add(bytes, saturating_mul(elsewhere + 1, size));
     largest = std::max(largest, size);
   }
-  return saturating_add(bytes, largest);
+  return saturating_add(bytes, saturating_mul(2, largest));
 }
 
 int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers,
@@ -221,6 +240,17 @@ int64_t received_stash_bytes(const Context& context, const std::vector<LayerId>&
     }
   }
   return bytes;
+}
+
+int64_t remade_stash_bytes(const Context& context, const std::vector<LayerId>& layers,
+                           int64_t input_bytes) {
+  int64_t bytes = 0;
+  for (const LayerId id : layers)
+    bytes = saturating_add(bytes, context.layers[id.index()].stash_bytes);
+  // What layers save of their inputs is not known.
+  if (context.layers.front().counted_by.empty()) return bytes;
+  const int64_t saved = saturating_add(bytes, received_stash_bytes(context, layers));
+  return std::max<int64_t>(saved - input_bytes, 0);
 }
 
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,

@@ -39,6 +39,11 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
+/// The lowest level a unit of which holds all of these workers.
+int level_of_all(const cluster::Topology& topology, std::span<const int> workers);
+/// The same of a stage's workers.
+int stage_level(const Context& context, const Split& split, size_t stage);
+
 /// Of the slowest of a stage's workers, and what the one with the least memory may use.
 double stage_speed(const Context& context, const Split& split, size_t stage);
 int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage);
@@ -63,6 +68,9 @@ int64_t chosen_micro_batches(const Context& context, const Split& split);
 /// What the options ask for, where it works with the policy; otherwise none.
 plan::Compensation compensation_of(const Context& context, plan::WeightPolicy policy);
 
+/// Whether replicas side by side may have their weights once (pass_memory.h).
+bool may_share_weights(const Context& context, plan::WeightPolicy policy);
+
 /// The memory model that a search for plans of this strategy uses. `gradient_groups` as
 /// MemoryModel::gradient_groups.
 MemoryModel memory_model(const Context& context, plan::Strategy strategy, plan::WeightPolicy policy,
@@ -85,12 +93,17 @@ int64_t working_bytes(const Context& context, const std::vector<LayerId>& layers
                       const StageMemory& memory, int64_t in_flight);
 
 /// What the worker with the first layer needs for a norm where stages share weights: gradients that
-/// the others send, a sum for each such weight, and the squares of one.
+/// the others send, a sum for each such weight, and one of the sums in double precision.
 int64_t tied_norm_bytes(const Context& context, const std::vector<LayerId>& layers);
 
 /// What these layers save of values that layers elsewhere save, too, and count: a stage has a copy
 /// of its own.
 int64_t received_stash_bytes(const Context& context, const std::vector<LayerId>& layers);
+
+/// What recomputation makes again of a micro-batch, beyond the inputs that it has kept, of so many
+/// bytes: those are a part of what is saved, or go.
+int64_t remade_stash_bytes(const Context& context, const std::vector<LayerId>& layers,
+                           int64_t input_bytes);
 
 /// What a stage keeps that holds these layers, between boundaries crossed by this many bytes.
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,

@@ -283,6 +283,11 @@ void TeamPricer::put_on_workers(const TeamSplit& asked, const std::vector<StageI
     stage.tensor = asked.stages[s].tensor;
     stage.sequence = asked.stages[s].sequence;
     stage.team_bytes = team_bytes(profile_, layers[s], stage.tensor, stage.sequence);
+    if (stage.tensor > 1) {
+      stage.passes.reset();
+      stage.shares_weights = false;
+      stage.waiting_bytes = 0;
+    }
     if (!plan.shares_workers()) stage.first_worker = asked.stages[s].first_worker;
   }
   const Context& real = context(1);

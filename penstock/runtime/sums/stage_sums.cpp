@@ -7,14 +7,14 @@
 #include "penstock/plan/weight_policy.h"
 #include "penstock/runtime/device/host_stash.h"
 #include "penstock/runtime/ordered_sum.h"
+#include "penstock/schedule/gradient_sets.h"
 
 namespace penstock::runtime {
 
 using schedule::Action;
 
 SegmentEnds StageSums::segment_ends() const {
-  constexpr int64_t kMostBytes = 1 << 20;  // a layer of as many takes far longer than a call
-  return cut_by_weights(context_.module(), kMostBytes);
+  return cut_by_weights(context_.module(), schedule::kGradientBytesTogether);
 }
 
 void StageSums::add_inner_ties() {
