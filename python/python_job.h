@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +18,8 @@
 #include "penstock/net/fabric_kind.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
+#include "penstock/util/files/input_file.h"
+#include "penstock/util/files/zip_archive.h"
 #include "python/interpreter.h"
 #include "python/of_this_process.h"
 
@@ -50,10 +54,16 @@ class PythonJob {
     const WithoutGil without;
     job_->check_same(what, text);
   }
+  /// Of a .pt2 file, whose directory has the check sums of what is in it: weights are not read.
   void check_same_file(const std::string& what, const std::string& path) {
     const WithoutGil without;
-    const std::vector<std::string> crcs = job_->together(
-        [&] { return fmt::format("one of CRC {:08x}", crc32_of(read_file(path, INT64_MAX))); });
+    const std::vector<std::string> crcs = job_->together([&] {
+      const ZipArchive archive(path, "torch.export.save");
+      std::string all;
+      for (const auto& [name, member] : archive.members())
+        all += fmt::format("{} {} {}\n", name, member.bytes, member.crc32);
+      return fmt::format("one of CRC {:08x}", crc32_of(all));
+    });
     job_->check_same(what, crcs.at(static_cast<size_t>(rank())));
   }
 
@@ -64,20 +74,34 @@ class PythonJob {
   }
 
   /// Rank 0's file at `path` becomes a file at `path` on every rank; with a trouble, which only
-  /// rank 0 may have, all ranks throw.
+  /// rank 0 may have, all ranks throw. Piece by piece: no rank has all of it in memory.
   void share_file(const std::string& path, const std::string& trouble) {
-    constexpr size_t kPart = size_t{64} << 20;
+    constexpr size_t kPart = size_t{16} << 20;
     const WithoutGil without;
-    std::string content;
+    std::optional<InputFile> file;
     const std::string size = job_->from_first([&] {
       if (!trouble.empty()) throw RuntimeError(trouble);
-      content = read_file(path, INT64_MAX);
-      return fmt::to_string(content.size());
+      return fmt::to_string(file.emplace(path).size().value_or(0));
     });
-    std::string received;
-    for (size_t at = 0; at < std::stoull(size); at += kPart)
-      received += job_->from_first([&] { return content.substr(at, kPart); });
-    if (!job_->is_first()) write_file_atomic(path, received);
+    const std::string half = path + ".part";  // a file at `path` is whole
+    std::ofstream out;
+    if (!job_->is_first()) out.open(half, std::ios::binary);
+    for (size_t at = 0; at < std::stoull(size); at += kPart) {
+      const std::string part = job_->from_first([&] {
+        std::string read(kPart, '\0');
+        read.resize(file->read(read.data(), read.size()));
+        return read;
+      });
+      out.write(part.data(), static_cast<std::streamsize>(part.size()));
+    }
+    if (job_->is_first()) return;
+    out.close();
+    std::error_code error;
+    if (out) std::filesystem::rename(half, path, error);
+    if (!out || error) {
+      throw RuntimeError(fmt::format(
+          "cannot write the model to '{}', as rank 0 has it: is there room on the disk?", path));
+    }
   }
 
  private:

@@ -161,15 +161,20 @@ struct OutputRole {
   std::string name = {};  ///< the buffer that is mutated; the kind as in the file for Other
 };
 
-/// Bytes in the file. Two tensors with the same bytes are one tied tensor.
+/// Bytes in a file. Two tensors with the same bytes are one tied tensor.
 struct StoredTensor {
   TensorMeta meta;  ///< all sizes are numbers
   bool is_parameter = false;
+  std::string file = {};  ///< that has them, beside the program's; empty: the program's own
+  std::string name = {};  ///< in that file
   /// Place of the whole storage in the file; no bytes: values are not in the file.
   int64_t file_offset = 0;
   int64_t num_bytes = 0;
   uint32_t crc32 = 0;          ///< of them
   bool in_state_dict = false;  ///< not for constants, nor for buffers that are not persistent
+
+  /// The file and where in it: equal for tied tensors that have bytes.
+  std::pair<std::string, int64_t> place() const { return {file, file_offset}; }
 };
 
 /// Bounds of a symbol.
@@ -190,8 +195,9 @@ struct Program {
   std::map<std::string, StoredTensor> tensors;
 };
 
-/// Reads a .pt2 file of PyTorch 2.9 or newer (weights as raw bytes). Takes time and memory in
-/// proportion to the program's text, not to the weights, which stay in the file. Throws ConfigError
+/// Reads a .pt2 file of PyTorch 2.9 or newer (weights as raw bytes, or in safetensors files beside
+/// it: penstock.export). Takes time and memory in proportion to the program's text, not to the
+/// weights, which stay in their files. Throws ConfigError
 /// naming file and place for: a file that cannot be read, is no such archive, is damaged (sizes,
 /// check sums of the text, offsets outside of the file), has another schema major, or holds what
 /// cannot be trained here (pickled objects, tensor subclasses, unknown kinds of argument); all

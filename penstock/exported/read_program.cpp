@@ -2,6 +2,7 @@
 
 #include "penstock/exported/program.h"
 #include "penstock/exported/program_text.h"
+#include "penstock/exported/weight_files.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
 #include "penstock/util/files/zip_archive.h"
@@ -24,6 +25,8 @@ class ProgramReader {
     read_program_text(archive_.read(model_member(), kMaxTextBytes), place, program_);
     read_tensors("data/weights/", "model_weights_config.json");
     read_tensors("data/constants/", "model_constants_config.json");
+    const std::string reference = folder_ + "extra/penstock_weights.json";
+    if (has(reference)) place_weights(archive_.read(reference, kMaxTextBytes), program_);
     return std::move(program_);
   }
 
@@ -96,7 +99,8 @@ class ProgramReader {
                          printable(key)));
       }
       StoredTensor tensor{.meta = read_tensor_meta(entry.at("tensor_meta")),
-                          .is_parameter = entry.at("is_param").boolean()};
+                          .is_parameter = entry.at("is_param").boolean(),
+                          .name = key};
       for (const SymbolicInt& size : tensor.meta.sizes) {
         if (!size.is_number() || size.value < 0) entry.fail("expected sizes that are numbers");
       }

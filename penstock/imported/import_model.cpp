@@ -81,11 +81,11 @@ std::string mark_of(const exported::StoredTensor& tensor) {
 /// changed, or a second name of a tied weight.
 std::vector<model::ExtraTensor> extra_state(const TrainableProgram& p, const model::Model& model) {
   std::set<std::string> kept;
-  std::map<int64_t, std::string> key_at;
+  std::map<std::pair<std::string, int64_t>, std::string> key_at;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     for (const ParameterSpec& spec : model.layer(LayerId{i}).parameters()) {
       kept.insert(spec.key);
-      key_at.emplace(p.source.tensors.at(spec.key).file_offset, spec.key);
+      key_at.emplace(p.source.tensors.at(spec.key).place(), spec.key);
     }
     for (const ParameterSpec& spec : model.layer(LayerId{i}).buffers()) kept.insert(spec.key);
   }
@@ -94,7 +94,7 @@ std::vector<model::ExtraTensor> extra_state(const TrainableProgram& p, const mod
     if (!tensor.in_state_dict || kept.contains(key)) continue;
     model::ExtraTensor one{key,
                            [path = p.path, stored = tensor] { return read_values(path, stored); }};
-    const auto [same, is_first] = key_at.emplace(tensor.file_offset, key);
+    const auto [same, is_first] = key_at.emplace(tensor.place(), key);
     if (!is_first && tensor.num_bytes > 0 && p.source.tensors.at(same->second).meta == tensor.meta)
       one.same_as = same->second;
     if (tensor.is_parameter && !tensor.meta.requires_grad) one.frozen = mark_of(tensor);

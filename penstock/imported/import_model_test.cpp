@@ -24,9 +24,9 @@
 #include "penstock/model/counts_targets.h"
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/model/precision.h"
-#include "penstock/train/checkpoint/safetensors.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
+#include "penstock/util/files/safetensors.h"
 #include "penstock/util/numbers/rng.h"
 #include "penstock/util/process/processor.h"
 
@@ -43,13 +43,11 @@ std::string fixture(const std::string& name) {
 
 std::map<std::string, at::Tensor> read_tensors(const std::string& path) {
   const std::string bytes = read_file(path);
-  const int64_t header =
-      train::safetensors_header_bytes(bytes, static_cast<int64_t>(bytes.size()), path);
+  const int64_t header = safetensors_header_bytes(bytes, static_cast<int64_t>(bytes.size()), path);
   std::map<std::string, at::Tensor> tensors;
-  for (const train::TensorInfo& info : train::parse_safetensors(bytes, path)) {
+  for (const TensorInfo& info : parse_safetensors(bytes, path)) {
     at::Tensor tensor = at::empty(info.shape, at::kFloat);
-    std::memcpy(tensor.data_ptr(),
-                bytes.data() + train::kSafetensorsLengthBytes + header + info.begin,
+    std::memcpy(tensor.data_ptr(), bytes.data() + kSafetensorsLengthBytes + header + info.begin,
                 static_cast<size_t>(info.end - info.begin));
     tensors[info.name] = tensor;
   }

@@ -82,6 +82,9 @@ class LayerMaker {
   }
 
  private:
+  /// Of a weight's bytes; with its name where it has none.
+  using Place = std::pair<std::pair<std::string, int64_t>, std::string>;
+
   /// The step that a layer is named after: the first with weights, else the first.
   const exported::Node& main_node(const StepGroup& group) const {
     size_t best = grouping_.main[group.begin];
@@ -327,8 +330,7 @@ class LayerMaker {
   std::shared_ptr<const StoredConstant> constant(const std::string& name) {
     const exported::StoredTensor& stored = p_.stored(name);
     for (const auto& [known, made] : constants_) {
-      if (stored.num_bytes > 0 && known->file_offset == stored.file_offset &&
-          known->meta == stored.meta)
+      if (stored.num_bytes > 0 && known->place() == stored.place() && known->meta == stored.meta)
         return made;
     }
     return constants_.emplace_back(&stored, std::make_shared<StoredConstant>(p_.path, stored))
@@ -404,8 +406,8 @@ class LayerMaker {
   void tie(const LayerParts& parts, LayerId layer, LayerNode& node) {
     for (size_t i = 0; i < parts.parameters.size(); ++i) {
       const exported::StoredTensor& tensor = p_.stored(parts.parameters[i]);
-      const std::pair<int64_t, std::string> place = {
-          tensor.file_offset, tensor.num_bytes > 0 ? "" : p_.role_of.at(parts.parameters[i])->name};
+      const Place place = {tensor.place(),
+                           tensor.num_bytes > 0 ? "" : p_.role_of.at(parts.parameters[i])->name};
       const graph::ParameterRef here{layer, static_cast<int>(i)};
       const auto [owner, is_new] = owners_.emplace(place, here);
       if (is_new) continue;
@@ -440,7 +442,7 @@ class LayerMaker {
   std::map<std::string, ValueRef> values_;
   std::vector<std::pair<const exported::StoredTensor*, std::shared_ptr<const StoredConstant>>>
       constants_;
-  std::map<std::pair<int64_t, std::string>, graph::ParameterRef> owners_;
+  std::map<Place, graph::ParameterRef> owners_;
   std::set<std::string> names_;
   ProgramLayers made_;
 };

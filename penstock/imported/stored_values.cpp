@@ -119,15 +119,19 @@ at::Tensor read_values(const std::string& path, const exported::StoredTensor& te
   check_bytes(path, tensor);
   const int64_t item = exported::size_of(tensor.meta.type);
   const at::Tensor storage = at::empty({tensor.num_bytes / item}, options);
-  std::ifstream file(path, std::ios::binary);
+  const std::string& from = tensor.file.empty() ? path : tensor.file;
+  std::ifstream file(from, std::ios::binary);
   file.seekg(tensor.file_offset);
   file.read(static_cast<char*>(storage.data_ptr()), storage.numel() * item);
-  if (!file) throw ConfigError(fmt::format("cannot read the weights in {}", printable(path)));
+  if (!file) {
+    throw ConfigError(
+        fmt::format("'{}' cannot be read where '{}' is", printable(from), printable(tensor.name)));
+  }
   const std::string_view bytes(static_cast<const char*>(storage.data_ptr()),
                                static_cast<size_t>(storage.numel() * item));
   if (bytes.size() == static_cast<size_t>(tensor.num_bytes) && crc32_of(bytes) != tensor.crc32) {
-    throw ConfigError(
-        fmt::format("{} is damaged: the check sum of weights is wrong", printable(path)));
+    throw ConfigError(fmt::format("'{}' is damaged: the check sum of '{}' is wrong",
+                                  printable(from), printable(tensor.name)));
   }
   const at::Tensor values = storage.as_strided(sizes, strides, tensor.meta.storage_offset.value);
   // The whole storage, in order: no copy is needed.

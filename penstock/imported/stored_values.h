@@ -1,4 +1,4 @@
-// Values of weights and constants out of a .pt2 file. Internal to imported.
+// Values of weights and constants out of a .pt2 file, or of files beside it. Internal to imported.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,9 @@
 namespace penstock::imported {
 
 /// A tensor of its own, contiguous, on the CPU, of the type in the file; undefined values (no bytes
-/// in the file) are zero. Throws ConfigError where the file cannot be read or the sizes do not fit
-/// its bytes.
+/// in the file) are zero. `path`: of the program, whose file has it unless it says another. Throws
+/// ConfigError naming file and tensor where the file cannot be read, its check sum is wrong or the
+/// sizes do not fit its bytes.
 at::Tensor read_values(const std::string& path, const exported::StoredTensor& tensor);
 
 /// A tensor that nothing changes, such as a frozen weight. It is read when it is needed, and goes

@@ -164,17 +164,17 @@ class ProgramReader {
 
   /// What trains has memory of its own, or is another name of the same tensor.
   void check_shared_memory() {
-    std::map<int64_t, const InputRole*> trained;
+    std::map<std::pair<std::string, int64_t>, const InputRole*> trained;
     for (const std::string& name : p_.origins.parameters) {
       const InputRole& role = *p_.role_of.at(name);
       const auto found = p_.source.tensors.find(role.name);
       if (found != p_.source.tensors.end() && found->second.num_bytes > 0)
-        trained.emplace(found->second.file_offset, &role);
+        trained.emplace(found->second.place(), &role);
     }
     for (const auto& [name, role] : p_.role_of) {
       const auto found = p_.source.tensors.find(role->name);
       if (found == p_.source.tensors.end()) continue;
-      const auto other = trained.find(found->second.file_offset);
+      const auto other = trained.find(found->second.place());
       if (other == trained.end() || other->second == role || found->second.num_bytes == 0) continue;
       const exported::StoredTensor& weight = p_.source.tensors.at(other->second->name);
       const bool is_same = found->second.meta.strides == weight.meta.strides &&

@@ -15,10 +15,12 @@ from penstock._errors import PenstockError
 from penstock._export import export
 from penstock._tool import plan, profile, report, schedule, simulate, verify
 from penstock._trainer import Trainer
+from penstock._weights import empty_weights
 
 __all__ = [
     "PenstockError",
     "Trainer",
+    "empty_weights",
     "export",
     "plan",
     "profile",

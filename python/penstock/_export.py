@@ -16,7 +16,8 @@ import torch
 import torch.fx.experimental.symbolic_shapes
 import torch.utils.checkpoint
 
-PathLike = Union[str, "os.PathLike[str]"]
+from penstock._weights import REFERENCE, Folder, PathLike, Placed, has_empty
+
 Example = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
 #: What NumPy's arrays of ml_dtypes are called, there and in PyTorch.
 _SHORT_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
@@ -437,7 +438,12 @@ def exported(
 
 
 def export(
-    module: torch.nn.Module, example: Example, path: PathLike, *, any_length: bool = False
+    module: torch.nn.Module,
+    example: Example,
+    path: PathLike,
+    *,
+    any_length: bool = False,
+    weights: PathLike | None = None,
 ) -> Path:
     """Writes a module as a file (.pt2) that `penstock.Trainer` and the command `penstock` train.
 
@@ -452,10 +458,16 @@ def export(
     :param path: of the file, which ends in .pt2
     :param any_length: the second dimension of inputs is the length of sequences, of any size from 2
         on: that of the first input of whole numbers, and of all that have the same size there
+    :param weights: of a module whose parameters have no values (`penstock.empty_weights`): the
+        folder of safetensors files that has them, as save_pretrained() of transformers writes it,
+        or one such file. The program refers to these files and holds none of their weights; they
+        have to stay where they are, and as they are. Parameters with values, such as new adapters,
+        are in the program
     :returns: the path
     :raises ValueError: gradients that the program would not have (hooks, a backward pass of its
-        own, inference mode), a tensor that the module changes and that is no buffer; what
-        torch.export says of a module that it cannot export, with the line where that is
+        own, inference mode), a tensor that the module changes and that is no buffer; files that
+        are missing or damaged, or whose tensors are not the module's; what torch.export says of a
+        module that it cannot export, with the line where that is
     :raises torch._dynamo.exc.UserError: the same, where it says the line itself
 
     >>> import tempfile, torch
@@ -466,5 +478,17 @@ def export(
     path = Path(path)
     if path.suffix != ".pt2":
         raise ValueError(f"the file's name must end in .pt2, found '{path.name}'")
+    if isinstance(module, torch.nn.Module) and weights is not None:
+        placed = Placed(unwrapped(module), Folder(weights))
+        with placed.filled():
+            program = exported(module, example, any_length)
+        extra = {REFERENCE: placed.reference(path, weights)}
+        torch.export.save(placed.emptied(program), path, extra_files=extra)
+        return path
+    if isinstance(module, torch.nn.Module) and (name := has_empty(unwrapped(module))):
+        raise ValueError(
+            f"'{name}' has no values (it is on the device meta): expected weights=, the folder of "
+            "safetensors files that has them, or a module with values"
+        )
     torch.export.save(exported(module, example, any_length), path)
     return path

@@ -4,10 +4,10 @@ import doctest
 import sys
 
 import penstock
-from penstock import _errors, _export, _tool, _trainer, pytorch
+from penstock import _errors, _export, _tool, _trainer, _weights, pytorch
 
 failed = 0
-for module in (penstock, _errors, _export, _tool, _trainer, pytorch):
+for module in (penstock, _errors, _export, _tool, _trainer, _weights, pytorch):
     result = doctest.testmod(module)
     failed += result.failed
     print(f"{module.__name__}: {result.attempted} examples, {result.failed} failed")

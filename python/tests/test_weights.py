@@ -1,12 +1,17 @@
-"""Models of 16 bits, frozen or trained. What PyTorch computes is computed here, from the same
-module."""
+"""Models of 16 bits, frozen or trained, and weights in safetensors files beside a program. What
+PyTorch computes is computed here, from the same module."""
 
 import contextlib
+import json
+import os
+import shutil
+import struct
 import tempfile
 import unittest
 import unittest.mock
 from pathlib import Path
 
+import preloaded
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -233,6 +238,254 @@ class SixteenBits(unittest.TestCase):
             second.resume(folder)
             rest = [second.step(x, y)["loss"] for x, y in batches()[2:]]
             self.assertEqual(half + rest, whole)
+
+
+FORMATS = {torch.float32: "F32", torch.float16: "F16", BFLOAT16: "BF16"}
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, value in tensors.items():
+        raw = value.detach().contiguous().view(torch.uint8).numpy().tobytes()
+        header[name] = {"dtype": FORMATS[value.dtype], "shape": list(value.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}  # fmt: skip
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_shards(folder, tensors, shards=2):
+    """As save_pretrained() of transformers does: a tied weight once, under its first name."""
+    names = list(tensors)
+    placed = {}
+    for k in range(shards):
+        file = f"model-{k + 1:05}-of-{shards:05}.safetensors"
+        part = {name: tensors[name] for name in names[k::shards]}
+        write_safetensors(folder / file, part)
+        placed.update(dict.fromkeys(part, file))
+    index = {"metadata": {}, "weight_map": placed}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+class Files(unittest.TestCase):
+    """Weights in safetensors files."""
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "weights").mkdir()
+        self.weights = self.folder / "weights"
+        self.path = self.folder / "llama.pt2"
+
+    def write(self, model, shards=2):
+        state = {name: value for name, value in model.state_dict().items() if name != "head.weight"}
+        if shards == 1:
+            write_safetensors(self.weights / "model.safetensors", state)
+        else:
+            write_shards(self.weights, state, shards)
+
+    def empty(self, **options):
+        with penstock.empty_weights():
+            return Llama(**options).to(BFLOAT16)
+
+    def export(self, model, weights=None):
+        return penstock.export(model, batches(1)[0][0], self.path, weights=weights or self.weights)
+
+    def test_training_is_as_with_the_weights_inside(self):
+        model = llama("full")
+        expected = trained(model)
+        for shards in (1, 3):
+            with self.subTest(shards=shards):
+                shutil.rmtree(self.weights)
+                self.weights.mkdir()
+                self.write(model, shards)
+                empty = self.empty()
+                self.export(empty)
+                self.assertEqual(empty.embed.weight.device.type, "meta")
+                self.assertLess(self.path.stat().st_size, 200_000)
+                losses, state = trained(self.path)
+                self.assertEqual(losses, expected[0])
+                for name, value in expected[1].items():
+                    self.assertTrue(torch.equal(state[name], value), name)
+                self.assertEqual(trained(self.path, workers=3)[0], losses)
+                model.load_state_dict(state, strict=True)
+                model = llama("full")
+
+    def test_frozen_weights_and_new_adapters(self):
+        whole = llama("lora")
+        state = whole.state_dict()
+        old = {name: value for name, value in state.items()
+               if name != "head.weight" and value.dtype == BFLOAT16}  # fmt: skip
+        write_safetensors(self.weights / "model.safetensors", old)
+        with penstock.empty_weights():
+            torch.manual_seed(3)
+            model = llama("lora")
+        for name, value in model.named_parameters():
+            if value.dtype == torch.float32:  # new: the files do not have it
+                part = model.get_submodule(name.rpartition(".")[0])
+                part.weight = nn.Parameter(state[name].clone())
+        self.export(model)
+        self.assertEqual(trained(self.path)[0], trained(whole)[0])
+
+    def test_the_folder_may_move_along(self):
+        self.write(llama("full"))
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+        penstock.export(self.empty(), batches(1)[0][0], "llama.pt2", weights="weights")
+        os.chdir(before)
+        other = self.folder / "other"
+        other.mkdir()
+        shutil.move(self.weights, other / "weights")
+        shutil.move(self.path, other / "llama.pt2")
+        self.assertEqual(len(trained(other / "llama.pt2")[0]), 4)
+
+    def refusal(self, pattern, change, of=None):
+        """Of an export, after a change of the files."""
+        change()
+        with self.assertRaisesRegex(ValueError, pattern):
+            self.export(of or self.empty())
+
+    def test_what_does_not_fit_is_refused_by_export(self):
+        model = llama("full")
+        self.write(model)
+        index = self.weights / "model.safetensors.index.json"
+        second = self.weights / "model-00002-of-00002.safetensors"
+        bytes_of_second, text = second.read_bytes(), index.read_text()
+
+        def lie():
+            map_of = json.loads(text)
+            map_of["weight_map"]["norm.weight"] = "model-00001-of-00002.safetensors"
+            index.write_text(json.dumps(map_of))
+
+        def lie_of_a_place():
+            map_of = json.loads(text)
+            map_of["weight_map"]["norm.weight"] = "../model.safetensors"
+            index.write_text(json.dumps(map_of))
+
+        for pattern, change in (
+            ("'model-00002-of-00002.safetensors' is missing, which has", second.unlink),
+            ("00002.safetensors' is damaged: the tensor '.*' ends at byte",
+             lambda: second.write_bytes(bytes_of_second[:-100])),
+            ("00002.safetensors' is no safetensors file",
+             lambda: second.write_bytes(b"\xff" * 100)),
+            ("'norm.weight' is not in 'model-00001-of-00002.safetensors'|"
+             "'norm.weight' is not in 'model-0000", lie),
+            ("'norm.weight' is in '../model.safetensors': expected a file's name", lie_of_a_place),
+            ("is no index of safetensors files", lambda: index.write_text("[1")),
+        ):
+            with self.subTest(pattern):
+                self.refusal(pattern, change)
+            second.write_bytes(bytes_of_second)
+            index.write_text(text)
+        untied = self.empty(tied=False)
+        self.refusal("has no tensor 'head.weight', which the module has without values",
+                     lambda: None, untied)  # fmt: skip
+        with penstock.empty_weights():
+            wide = Llama()
+        self.refusal(r"the tensor 'embed.weight' is BF16 of \[48, 32\], the module's "
+                     r"'embed.weight' is torch.float32", lambda: None, wide)  # fmt: skip
+        with torch.device("meta"):
+            lost = Llama().to(BFLOAT16)
+        self.refusal("the module's 'rates' has no values.*penstock.empty_weights",
+                     lambda: None, lost)  # fmt: skip
+        self.refusal("every tensor of the module has values", lambda: None, llama("full"))
+        with self.assertRaisesRegex(ValueError, "has no values.*weights="):
+            penstock.export(self.empty(), batches(1)[0][0], self.path)
+
+    def test_what_is_changed_later_is_refused_by_training(self):
+        self.write(llama("full"))
+        self.export(self.empty())
+        second = self.weights / "model-00002-of-00002.safetensors"
+        content = second.read_bytes()
+        header = int.from_bytes(content[:8], "little")
+        damaged = bytearray(content)
+        damaged[8 + header + 11] ^= 4
+        other = content.replace(b'"shape": [32, 32]', b'"shape": [ 32,32]', 1)
+        self.assertNotEqual(other, content)
+        for pattern, change in (
+            (r"'.*00002.safetensors' is missing: the program", second.unlink),
+            (r"'.*00002.safetensors' has \d+ bytes, expected \d+: it is not the file",
+             lambda: second.write_bytes(content[:-1])),
+            (r"'.*00002.safetensors' has another header", lambda: second.write_bytes(other)),
+            (r"'.*00002.safetensors' is damaged: the check sum of 'layers.0.norm1.weight'|"
+             r"'.*00002.safetensors' is damaged: the check sum of '[a-z0-9.]+' is wrong",
+             lambda: second.write_bytes(damaged)),
+        ):
+            with self.subTest(pattern):
+                change()
+                with self.assertRaisesRegex(penstock.PenstockError, pattern):
+                    trained(self.path)
+                second.write_bytes(content)
+        self.assertEqual(len(trained(self.path)[0]), 4)  # nothing is lost
+
+
+MEMORY = """
+    import os, torch, penstock
+    def kib(what):
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith(what))
+    def losses(path, width):  # by a plan: measuring takes memory of its own
+        trainer = penstock.Trainer(path, plan=path + ".json", batch_size=4, lr=0.1, progress=False)
+        x, y = torch.ones(4, width), torch.arange(4)
+        return [trainer.step(x, y)["loss"] for _ in range(2)]
+    losses({small!r}, 16)  # code, threads and buffers are there from now on
+    penstock._core.give_back_freed_memory()
+    before = kib("VmRSS")
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    found = losses({large!r}, 1024)
+    print((kib("VmHWM") - before) / 1024, found)
+"""
+
+
+class Tower(nn.Module):
+    """64 MiB of frozen numbers in bfloat16, at a width of 1024, between two trained layers."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Linear(width, width).to(BFLOAT16)
+        self.frozen = nn.ModuleList(
+            nn.Linear(width, width, bias=False).requires_grad_(False) for _ in range(32)
+        ).to(BFLOAT16)
+        self.last = nn.Linear(width, 8)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x.to(BFLOAT16)))
+        for one in self.frozen:
+            x = torch.tanh(one(x))
+        return self.last(x.float())
+
+
+class Memory(unittest.TestCase):
+    def test_frozen_weights_stay_short_and_where_they_are_needed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.manual_seed(1)
+            small, large = (
+                str(penstock.export(Tower(width), torch.ones(4, width), f"{folder}/{width}.pt2"))
+                for width in (16, 1024)
+            )
+            for path in (small, large):
+                trainer = trainer_of(path, workers=2)
+                Path(path + ".json").write_text(json.dumps(trainer.plan))
+                del trainer
+            program = MEMORY.format(small=small, large=large)
+            alone, = preloaded.run(program)
+            from test_ranks import free_port
+            common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                      "MASTER_PORT": free_port(), "PENSTOCK_JOB_TOKEN": "0" * 32}  # fmt: skip
+            ranks = preloaded.run(program, [
+                {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)
+            ])  # fmt: skip
+        for done in (alone, *ranks):
+            self.assertEqual(done.returncode, 0, [one.stderr for one in (alone, *ranks)])
+        one, losses = alone.stdout.split(" ", 1)
+        mebibytes = [float(done.stdout.split(" ", 1)[0]) for done in ranks]
+        self.assertEqual([done.stdout.split(" ", 1)[1] for done in ranks], [losses] * 2)
+        self.assertLess(float(one), 64 + 40)
+        self.assertLess(max(mebibytes), 0.75 * float(one))
+        self.assertLess(sum(mebibytes), 1.25 * float(one), mebibytes)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 // Headers of safetensors files, as checkpoints are read.
-#include "penstock/train/checkpoint/safetensors.h"
+#include "penstock/util/files/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace penstock::train;
+  using namespace penstock;
   using Tensors = std::vector<TensorInfo>;
   return penstock::tests::fuzz(data, size, parse_safetensors, [](const Tensors& value) {
     Tensors tensors = value;

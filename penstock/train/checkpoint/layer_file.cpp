@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "penstock/train/checkpoint/file_stream.h"
-#include "penstock/train/checkpoint/safetensors.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/files/safetensors.h"
 
 namespace penstock::train {
 namespace {

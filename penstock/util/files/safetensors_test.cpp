@@ -1,17 +1,18 @@
-#include "penstock/train/checkpoint/safetensors.h"
+#include "penstock/util/files/safetensors.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/util/error.h"
+#include "tests/support/mutate.h"
 
-namespace penstock::train {
+namespace penstock {
 namespace {
 
 using testing::HasSubstr;
+using tests::message_of;
 
 std::string with_length(uint64_t length, const std::string& rest) {
   std::string file;
@@ -142,4 +143,4 @@ RC_GTEST_PROP(Safetensors, GarbageIsAParseError, (std::string header)) {
 }
 
 }  // namespace
-}  // namespace penstock::train
+}  // namespace penstock

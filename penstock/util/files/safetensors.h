@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-namespace penstock::train {
+namespace penstock {
 
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
-/// One file holds one layer, so this is more than enough; the format itself allows 100 MB.
-inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{4} << 20;
+/// Some 200,000 tensors in one file; the format itself allows 100 MB.
+inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{32} << 20;
 
 struct TensorInfo {
   std::string name;
@@ -43,4 +43,4 @@ std::vector<TensorInfo> parse_safetensors_header(std::string_view header, int64_
 /// Both steps for a file in memory.
 std::vector<TensorInfo> parse_safetensors(std::string_view file, std::string_view place);
 
-}  // namespace penstock::train
+}  // namespace penstock

@@ -1,4 +1,4 @@
-#include "penstock/train/checkpoint/safetensors.h"
+#include "penstock/util/files/safetensors.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,13 +13,13 @@
 #include "penstock/util/files/json.h"
 #include "penstock/util/numbers/arithmetic.h"
 
-namespace penstock::train {
+namespace penstock {
 namespace {
 
 constexpr std::string_view kMetadata = "__metadata__";
 
 std::optional<int64_t> dtype_bytes(std::string_view dtype) {
-  static constexpr std::array<std::pair<std::string_view, int64_t>, 13> kTypes{{{"BOOL", 1},
+  static constexpr std::array<std::pair<std::string_view, int64_t>, 16> kTypes{{{"BOOL", 1},
                                                                                 {"U8", 1},
                                                                                 {"I8", 1},
                                                                                 {"U16", 2},
@@ -31,7 +31,10 @@ std::optional<int64_t> dtype_bytes(std::string_view dtype) {
                                                                                 {"F32", 4},
                                                                                 {"U64", 8},
                                                                                 {"I64", 8},
-                                                                                {"F64", 8}}};
+                                                                                {"F64", 8},
+                                                                                {"F8_E4M3", 1},
+                                                                                {"F8_E5M2", 1},
+                                                                                {"C64", 8}}};
   for (const auto& [name, bytes] : kTypes) {
     if (name == dtype) return bytes;
   }
@@ -169,4 +172,4 @@ std::vector<TensorInfo> parse_safetensors(std::string_view file, std::string_vie
   return parse_safetensors_header(header, file_bytes - data_begin, place);
 }
 
-}  // namespace penstock::train
+}  // namespace penstock
