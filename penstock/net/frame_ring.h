@@ -52,6 +52,7 @@ struct RingHead {
   alignas(64) std::atomic<uint64_t> written{0};   ///< bytes, ever; the writer's
   alignas(64) std::atomic<uint64_t> read{0};      ///< bytes, ever; the reader's
   alignas(64) std::atomic<uint32_t> watchers{0};  ///< threads of the reader that look all the time
+  std::atomic<uint32_t> is_polled{0};             ///< the reader looks soon without being woken
   std::atomic<uint32_t> is_rung{0};  ///< the writer has woken the reader, who is to look
   std::array<SharedClaims, kClaims> claims;
 };
@@ -106,10 +107,10 @@ class RingWriter {
   /// `behind`, one part after the other, is what the header's `bytes` count. False: there is no
   /// room, and nothing was put.
   bool put(FrameHeader header, std::initializer_list<std::span<const Bytes>> behind);
-  /// Whether the reader is to be woken for what was put: nobody looks, nor has been woken and will.
+  /// Whether the reader is to be woken for what was put: nobody looks, nor will by itself, nor has
+  /// been woken.
   /// Who gets a yes must do so. `watched`: also where somebody looks.
   bool has_to_ring(bool watched = false);
-  /// Any thread may call it.
   bool has_unread() const { return is_open() && ring_.head().written != ring_.head().read; }
   SharedClaims& claims(size_t number) const { return ring_.head().claims[number]; }
 
@@ -120,8 +121,8 @@ class RingWriter {
   uint64_t written_ = 0;
 };
 
-/// is_empty(), begin_watch() and end_watch() may be called by any thread; not thread-safe
-/// otherwise.
+/// is_empty(), begin_watch(), end_watch() and set_polled() may be called by any thread; not
+/// thread-safe otherwise.
 class RingReader {
  public:
   explicit RingReader(FrameRing ring = {}) : ring_(std::move(ring)) {}
@@ -139,6 +140,10 @@ class RingReader {
   }
   void end_watch() {
     if (is_open()) --ring_.head().watchers;
+  }
+  /// While it is polled, the writer wakes nobody either. Who ends that must look once more.
+  void set_polled(bool polled) {
+    if (is_open()) ring_.head().is_polled = polled ? 1 : 0;
   }
 
   /// Calls `use` with each frame that has come; the bytes stay until it returns. Returns how many.

@@ -94,14 +94,15 @@ bool Peer::look() {
   return moved;
 }
 
-void Peer::go_on() {
+bool Peer::go_on() {
+  bool any = false;
   try {
-    read_link();
+    any = read_link();
   } catch (const std::exception& failure) {
-    return connection_.lose(failure.what());
+    connection_.lose(failure.what());
   }
-  link_.ring_for_unread();
   memory_.go_on();
+  return any;
 }
 
 bool Peer::read_link() {
@@ -139,6 +140,7 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
     case FrameKind::Bell:
       read_link();
       memory_.go_on();
+      state_.on_bell();
       return;
     case FrameKind::Bye:
       read_link();  // all that it has put there before

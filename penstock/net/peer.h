@@ -39,14 +39,15 @@ class Peer : public std::enable_shared_from_this<Peer>, private Connection::User
   void close_run(uint32_t run);
   /// Goes on with messages, for a thread that waits. Whether something moved.
   bool look();
-  /// A thread that has watched sleeps: the mesh's reads and copies what there is, and so does the
-  /// peer's what it has not read yet.
-  void go_on();
+  /// The mesh's thread reads what there is and goes on copying it. False: nothing had come.
+  bool go_on();
+  /// A thread that has waited for the peer sleeps: wakes the peer for what it has not read yet.
+  void ring_for_unread() { link_.ring_for_unread(); }
   /// Of the shared memory. Any thread may call these.
   void begin_watch() { link_.begin_watch(); }
   void end_watch() { link_.end_watch(); }
+  void set_polled(bool polled) { link_.set_polled(polled); }
   bool has_input() const { return link_.has_input(); }
-  bool has_unread() const { return link_.has_unread(); }
   /// Whether large messages cost the sender's thread no more than small ones.
   bool is_read() const { return memory_.is_read(); }
   /// Sends a ping; loses the peer when it has been silent for longer than `silence`.

@@ -156,8 +156,12 @@ class Puppet {
   void put(const FrameHeader& header, std::string_view behind = {}) {
     const std::array<Bytes, 1> parts = {std::as_bytes(std::span(behind))};
     ASSERT_TRUE(out_.put(header, {parts}));
-    if (out_.has_to_ring()) write({.kind = FrameKind::Bell});
+    if (!out_.has_to_ring()) return;
+    ++bells_;
+    write({.kind = FrameKind::Bell});
   }
+  /// How often put() had to ring.
+  int bells() const { return bells_; }
   void put_silently(const FrameHeader& header) { ASSERT_TRUE(out_.put(header, {})); }
   /// The next frames in shared memory; fails the test when none come.
   std::pair<FrameHeader, std::string> take() {
@@ -220,6 +224,7 @@ class Puppet {
   int socket_ = -1;
   RingReader in_;
   RingWriter out_;
+  int bells_ = 0;
   std::deque<std::pair<FrameHeader, std::string>> taken_;
 };
 
