@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -217,6 +218,14 @@ class PythonSession {
     }
     return names;
   }
+  /// The names of all that no training changes: frozen, or not used.
+  std::vector<std::string> fixed() const {
+    std::set<std::string> names;
+    for (const model::ExtraTensor& extra : model_->model().extra_state()) {
+      if (extra.same_as.empty() || names.contains(extra.same_as)) names.insert(extra.key);
+    }
+    return {names.begin(), names.end()};
+  }
 
   /// What a checkpoint's weights.pt has, as copies, and what is frozen; `averaged`: with the means
   /// of the weights.
@@ -361,6 +370,7 @@ PYBIND11_MODULE(_core, m) {
       .def("weights", &PythonSession::weights, py::arg("averaged") = false,
            py::arg("frozen") = true)
       .def_property_readonly("frozen", &PythonSession::frozen)
+      .def_property_readonly("fixed", &PythonSession::fixed)
       .def_property_readonly("compile_notes", &PythonSession::compile_notes)
       .def_property_readonly("large_batch", &PythonSession::large_batch)
       .def("load_weights", &PythonSession::load_weights)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -53,10 +54,17 @@ std::optional<PassSeconds> known_speed(const CompiledPiece& piece) {
   }
 }
 
-PassSeconds speed_of(const model::Model& model, const CompiledPiece& piece, int threads) {
-  if (const std::optional<PassSeconds> known = known_speed(piece)) return *known;
-  const PassSeconds found =
-      measure_passes(model, piece.first(), piece.last(), piece.program().interface.inputs, threads);
+/// Nothing where the passes fail, as for want of memory: a run may go well without the piece.
+std::optional<PassSeconds> speed_of(const model::Model& model, const CompiledPiece& piece,
+                                    int threads) {
+  if (const std::optional<PassSeconds> known = known_speed(piece)) return known;
+  PassSeconds found;
+  try {
+    found = measure_passes(model, piece.first(), piece.last(), piece.program().interface.inputs,
+                           threads);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
   try {
     write_file_atomic(speed_file(piece),
                       to_text(Json{{"layers", found.layers}, {"piece", found.piece}}));
@@ -76,7 +84,10 @@ std::string choose_pieces(const model::Model& model, int threads) {
   std::string choice;
   for (const CompiledPiece* const piece : pieces) {
     const auto [found, is_new] = known.emplace(&piece->program(), '0');
-    if (is_new && is_worth_it(speed_of(model, *piece, threads))) found->second = '1';
+    if (is_new) {
+      const std::optional<PassSeconds> seconds = speed_of(model, *piece, threads);
+      if (seconds && is_worth_it(*seconds)) found->second = '1';
+    }
     choice.push_back(found->second);
   }
   return choice;
@@ -104,12 +115,13 @@ std::vector<std::string> notes_of_choice(const model::Model& model, const std::s
     if (choice[i] == '1') continue;
     const auto name = [&](LayerId id) { return model.graph().layer(id).name; };
     const std::optional<PassSeconds> seconds = known_speed(*pieces[i]);
-    notes.push_back(fmt::format(
-        "layers '{}' to '{}' run one by one, which is as fast here as their compiled passes{}",
-        name(pieces[i]->first()), name(pieces[i]->last()),
-        seconds ? fmt::format(" ({:.4g} ms, compiled {:.4g} ms)", 1e3 * seconds->layers,
-                              1e3 * seconds->piece)
-                : std::string()));
+    const std::string why =
+        seconds ? fmt::format("which is as fast as their compiled passes ({:.4g} ms, compiled "
+                              "{:.4g} ms)",
+                              1e3 * seconds->layers, 1e3 * seconds->piece)
+                : std::string("as rank 0 has chosen, or no time of their passes is known");
+    notes.push_back(fmt::format("layers '{}' to '{}' run one by one, {}", name(pieces[i]->first()),
+                                name(pieces[i]->last()), why));
   }
   return notes;
 }

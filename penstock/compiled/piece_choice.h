@@ -14,7 +14,7 @@ namespace penstock::compiled {
 /// A letter per piece, in the order of the layers: '1' for one that is used. Times are measured
 /// once, with so many intra-op threads, and kept beside the packages; that needs memory for the
 /// weights and gradients of a piece meanwhile. The variable PENSTOCK_COMPILE_ALL=1 takes all.
-/// Throws RuntimeError when an operator fails.
+/// A piece whose passes fail is not used.
 std::string choose_pieces(const model::Model& model, int threads);
 
 /// The model with these pieces alone. `choice`: as choose_pieces() returns it, for this model.

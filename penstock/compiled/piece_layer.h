@@ -10,6 +10,7 @@
 #include "penstock/model/batch_limits.h"
 #include "penstock/model/counts_targets.h"
 #include "penstock/model/float32_layers.h"
+#include "penstock/model/keeps_constants.h"
 #include "penstock/model/known_code.h"
 #include "penstock/model/model.h"
 #include "penstock/model/piece.h"
@@ -21,6 +22,7 @@ class PieceLayer final : public model::Layer,
                          public model::ComputesInFloat32,
                          public model::LimitsBatches,
                          public model::CountsTargets,
+                         public model::KeepsConstants,
                          public model::KnownCode,
                          public model::InPiece {
  public:
@@ -61,6 +63,7 @@ class PieceLayer final : public model::Layer,
     const auto* const counts = dynamic_cast<const model::CountsTargets*>(layer_.get());
     return counts == nullptr ? model::TargetCount() : counts->target_count();
   }
+  void release_constants() const override { model::release_constants(*layer_); }
   std::string code() const override { return known().code(); }
   std::vector<at::ScalarType> output_types() const override { return known().output_types(); }
   at::Tensor empty_output(size_t output, int64_t batch) const override {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "penstock/model/keeps_constants.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/runtime/stage_module.h"
 
@@ -32,6 +33,24 @@ class ThreadsOfThis {
 
  private:
   int before_;
+};
+
+/// Gives back the constants that a measurement has read.
+class ConstantsOf {
+ public:
+  ConstantsOf(const model::Model& model, LayerId first, LayerId last)
+      : model_(model), first_(first), last_(last) {}
+  ~ConstantsOf() {
+    for (int l = first_.value; l <= last_.value; ++l)
+      model::release_constants(model_.layer(LayerId{l}));
+  }
+  ConstantsOf(const ConstantsOf&) = delete;
+  ConstantsOf& operator=(const ConstantsOf&) = delete;
+
+ private:
+  const model::Model& model_;
+  LayerId first_;
+  LayerId last_;
 };
 
 /// What both ways of running the layers start from.
@@ -78,6 +97,7 @@ double seconds_of_pass(const runtime::StageModule& module, PassInputs& from) {
 PassSeconds measure_passes(const model::Model& model, LayerId first, LayerId last,
                            const std::vector<imported::PieceSteps::Input>& inputs, int threads) {
   const ThreadsOfThis guard(threads);
+  const ConstantsOf constants(model, first, last);
   const std::vector<StageId> stages =
       runtime::stages_around(first, last, model.graph().num_layers());
   const runtime::StageModule layers(model, stages, StageId{1}, {}, runtime::Pieces::LayerByLayer);

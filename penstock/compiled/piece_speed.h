@@ -17,8 +17,8 @@ struct PassSeconds {
 
 /// Layers `first` to `last` of a model, which are a piece with these inputs, on this thread with so
 /// many intra-op threads. Inputs are random, whole numbers zero, weights the model's first ones.
-/// Takes the memory of the layers' weights, gradients and activations meanwhile. Blocks for ten to
-/// twenty passes. Throws RuntimeError when an operator fails.
+/// Takes the memory of the layers' weights, gradients, activations and constants meanwhile. Blocks
+/// for twelve passes. Throws RuntimeError or c10::Error when an operator fails.
 PassSeconds measure_passes(const model::Model& model, LayerId first, LayerId last,
                            const std::vector<imported::PieceSteps::Input>& inputs, int threads);
 

@@ -40,7 +40,7 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
         const int64_t fixed = std::min(stage.weight_bytes, *bytes);
         *bytes -= fixed;
         by_factor(*bytes);
-        *bytes += fixed;
+        *bytes = saturating_add(*bytes, fixed);
       }
     }
     by_factor(stage.move_ns);

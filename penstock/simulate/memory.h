@@ -245,7 +245,8 @@ class BasicMemoryMeter {
         peak_ = stepped;
         if constexpr (kByKind) {
           parts_.at_peak = parts_.stepped;
-          parts_.at_peak[MemoryKind::Versions] += stage.version_bytes;
+          int64_t& versions = parts_.at_peak[MemoryKind::Versions];
+          versions = saturating_add(versions, stage.version_bytes);
           parts_.at_peak[MemoryKind::Working] = own.stepped_bytes - parts_.stepped.sum();
         }
       }

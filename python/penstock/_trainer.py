@@ -673,14 +673,19 @@ class Trainer:
             numbers = value if value.is_complex() else value.float()
             if is_other or not bool(numbers.isfinite().all()):
                 raise _core.PenstockError(f"'{name}': expected finite real numbers")
-        self._session.load_weights({**before, **weights})
-        for name, value in self.state_dict(frozen=not frozen.isdisjoint(weights)).items():
-            if name in weights and not torch.equal(value, weights[name].to(value.dtype)):
-                self._session.load_weights(before)
+        fixed = set(self._session.fixed)
+        first_of: dict[int | str, str] = {}  # the names of a tied weight are one tensor
+        for name, value in now.items():
+            if name not in weights:
+                continue
+            first = first_of.setdefault(value.data_ptr() or name, name)
+            same = value if name in fixed else weights[first].to(value.dtype)
+            if not torch.equal(same, weights[name].to(value.dtype)):
                 raise _core.PenstockError(
                     f"'{name}' cannot take these values: it is fixed in the exported model (a "
                     "parameter without gradient), or another name of a weight has other values"
                 )
+        self._session.load_weights({**before, **weights})
 
     def save(self, folder: PathLike) -> Path:
         """Saves a checkpoint: weights, buffers, the optimiser's state, steps and epochs, the factor

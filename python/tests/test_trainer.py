@@ -682,6 +682,7 @@ class TrainerTest(unittest.TestCase):
         x, y = samples()
         model = Net()
         model.first.requires_grad_(False)
+        model.register_buffer("zeroth", model.first.weight.data)
         trainer = quick(model, x[:4], strategy="serial", workers=1)
         trainer.step(x, y)
         frozen = {"first.weight", "first.bias"}
@@ -690,6 +691,7 @@ class TrainerTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             saved = torch.load(trainer.save(folder) / "weights.pt")
             self.assertEqual(saved.keys() & frozen, set())
+            self.assertTrue(torch.equal(saved["zeroth"], model.first.weight))
             again = quick(model, x[:4], strategy="gpipe", workers=2)
             again.load_state_dict(saved)
             self.assertTrue(

@@ -40,7 +40,8 @@ bool shares_weights(const Context& context, plan::WeightPolicy policy, int level
 plan::PassMemory pass_memory(const Context& context, const std::vector<LayerId>& layers,
                              int64_t message_bytes, bool steps) {
   int64_t weights = 0;
-  for (const LayerId id : layers) weights += context.layers[id.index()].weight_bytes;
+  for (const LayerId id : layers)
+    weights = saturating_add(weights, context.layers[id.index()].weight_bytes);
   plan::PassMemory memory{.steps = steps};
   int64_t whole = 0;    // beside all gradients
   int64_t freed = 0;    // of what was saved
@@ -51,7 +52,7 @@ plan::PassMemory pass_memory(const Context& context, const std::vector<LayerId>&
     const PlannedLayer& layer = context.layers[layers[i].index()];
     const int64_t own = layer.weight_bytes;
     if (kept > 0 && own > 0 && saturating_add(kept, own) > schedule::kGradientBytesTogether) {
-      stepped += kept;
+      stepped = saturating_add(stepped, kept);
       kept = 0;
     }
     const int64_t needed = layer.working_bytes - freed;
@@ -60,8 +61,8 @@ plan::PassMemory pass_memory(const Context& context, const std::vector<LayerId>&
     memory.last_bytes = std::max(memory.last_bytes, saturating_add(needed, weights - stepped));
     memory.only_bytes = std::max(memory.only_bytes, saturating_add(needed, kept));
     freed = saturating_add(freed, layer.stash_bytes);
-    made += own;
-    kept += own;
+    made = saturating_add(made, own);
+    kept = saturating_add(kept, own);
   }
   if (!steps) {
     memory.last_bytes = saturating_add(weights, whole);

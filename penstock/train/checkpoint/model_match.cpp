@@ -95,7 +95,7 @@ void check_same_model(const Manifest& manifest, const model::Model& model, std::
   if (manifest.frozen.tensors > 0 && manifest.frozen != frozen) {
     throw CheckpointError(fmt::format(
         "{}: the checkpoint was trained beside other frozen parameters: expected {} tensors with "
-        "the digest {}, found {} with {}; give the model that it was trained with",
+        "the digest {}, found {} with {}; give the file of the model that it was trained with",
         place, manifest.frozen.tensors, manifest.frozen.digest, frozen.tensors, frozen.digest));
   }
 }

@@ -94,7 +94,9 @@ StateDict state_dict(const model::Model& model, const std::vector<LayerState>& l
   for (const model::ExtraTensor& extra : model.extra_state()) {
     if (dict.contains(extra.key)) continue;
     if (frozen == FrozenWeights::Without && !extra.frozen.empty()) continue;
-    dict.insert(extra.key, extra.same_as.empty() ? plain(extra.values()) : dict.at(extra.same_as));
+    // What it is another name of may be frozen, and left out.
+    const bool is_known = !extra.same_as.empty() && dict.contains(extra.same_as);
+    dict.insert(extra.key, is_known ? dict.at(extra.same_as) : plain(extra.values()));
   }
   return dict;
 }
