@@ -32,6 +32,8 @@ class HostLink {
   void open(const ProcessCard& peer);
   /// Whether frames to the peer go through shared memory.
   bool is_open() const { return out_.is_open(); }
+  /// Whether the peer's may, too: the system may have given memory for one direction only.
+  bool is_two_way() const { return is_open() && in_.is_open(); }
   /// Whether those of the peer do.
   bool is_used() const { return in_.is_used(); }
 

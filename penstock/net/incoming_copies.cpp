@@ -58,8 +58,8 @@ void IncomingCopies::claim_slot(const Tag& tag, Copy& copy) {
   ++last_use_;
   copy.use = last_use_;
   while (copy.slot < slots_.size() && slots_[copy.slot]) ++copy.slot;
-  const bool is_shared =
-      shares_ && context_.link.is_open() && copy.total >= kLeastShared && copy.slot < slots_.size();
+  const bool is_shared = shares_ && context_.link.is_two_way() && copy.total >= kLeastShared &&
+                         copy.slot < slots_.size();
   if (!is_shared) copy.own_claims = std::make_unique<SharedClaims>();
   claims(copy).begin(copy.use);
   if (!is_shared) return;

@@ -121,9 +121,11 @@ void MemoryPath::on_into(const Tag& tag, Bytes behind) {
   const auto found = offered_.find(tag);
   // It may have been answered by now, over the connection.
   if (found == offered_.end() || tag.run <= context_.state.closed_run) return;
-  if (!memory_ || !context_.link.is_open() || into.slot >= RingHead::kClaims ||
+  if (into.slot >= RingHead::kClaims ||
       into.addresses.size() != found->second.message.parts.size())
     throw TransportError("wants a message to be written to places that it does not name");
+  // The peer does not know what the system has refused here: it copies all itself then.
+  if (!memory_ || !context_.link.is_open()) return;
   found->second.into = std::move(into);
   to_give_.emplace(orders_.next(found->second.message.urgency), tag);
 }

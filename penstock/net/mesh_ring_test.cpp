@@ -2,8 +2,11 @@
 // is another process, or a test that writes frames by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
+#include <optional>
 #include <thread>
 
 #include "penstock/net/testing_nodes.h"
@@ -260,6 +263,62 @@ TEST(MeshRing, ASenderThatWaitsWritesWhatTheReceiverHasNotClaimed) {
   EXPECT_TRUE(std::ranges::equal(memory.subspan(50'000), Bytes(*block).subspan(50'000)));
   EXPECT_EQ(into[0], std::byte{});
   rank.put({.kind = FrameKind::Taken, .tag = {.run = 1}});
+}
+
+// ---- memory in one direction only
+
+/// While it lives, the system gives this process no shared memory.
+class NoSharedMemory {
+ public:
+  NoSharedMemory() : before_(signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &limit_), 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = limit_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  }
+  ~NoSharedMemory() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit_), 0);
+    EXPECT_NE(signal(SIGXFSZ, before_), SIG_ERR);
+  }
+  NoSharedMemory(const NoSharedMemory&) = delete;
+  NoSharedMemory& operator=(const NoSharedMemory&) = delete;
+
+ private:
+  sighandler_t before_;
+  rlimit limit_ = {};
+};
+
+TEST(MeshRing, WithoutMemoryOfItsOwnARankCopiesAlone) {
+  auto none = std::make_optional<NoSharedMemory>();
+  Puppet rank;
+  const ProcessCard card = rank.read_card();
+  none.reset();
+  ASSERT_EQ(card.ring, -1);
+  rank.be_linked(card);
+  const auto parts = std::make_shared<Parts>();
+  const auto receive = rank.mesh().receive(1, {.run = 1}, into(parts));
+  EXPECT_EQ(rank.take_kind(), FrameKind::Posted);
+  const Seal seal;
+  const auto block = block_of(300'000, 1);
+  rank.offer({.run = 1}, seal, *block);
+  ASSERT_EQ(receive->wait(soon()), Transfer::Result::Done);
+  EXPECT_EQ(parts->blocks[0], *block);
+  // No Into before: the sender is not asked to help.
+  EXPECT_EQ(rank.take_kind(), FrameKind::Taken);
+  EXPECT_EQ(rank.mesh().traffic().received_by_memory, 300'000);
+}
+
+TEST(MeshRing, WithoutThePeersMemoryASenderDoesNotHelp) {
+  Puppet rank;
+  rank.be_linked(rank.read_card(), /*makes_ring=*/false);
+  const auto block = block_of(300'000, 1);
+  const auto send = rank.mesh().send(1, {.run = 1}, {Bytes(*block)}, block);
+  rank.be_offered({.run = 1});
+  Block into(block->size());
+  rank.put({.kind = FrameKind::Into, .tag = {.run = 1}},
+           to_wire(IntoPlaces{.use = 1, .addresses = {reinterpret_cast<uint64_t>(into.data())}}));
+  rank.put({.kind = FrameKind::Taken, .tag = {.run = 1}});
+  EXPECT_EQ(send->wait(soon()), Transfer::Result::Done);
+  EXPECT_EQ(into, Block(block->size()));
 }
 
 // ---- what makes no sense

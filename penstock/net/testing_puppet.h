@@ -135,19 +135,27 @@ class Puppet {
     ASSERT_EQ(read_kind(), FrameKind::Look);
     ASSERT_EQ(read_kind(), FrameKind::Reads);
   }
-  /// The same, with frames through shared memory in both directions from now on.
-  void be_linked() {
-    FrameRing ring = FrameRing::make();
+  /// The card that rank 0 sends first.
+  ProcessCard read_card() {
+    const auto [header, text] = read();
+    EXPECT_EQ(header.kind, FrameKind::Process);
+    return from_wire<ProcessCard>(text);
+  }
+  /// The same as be_read(), with frames through shared memory in both directions from now on.
+  void be_linked() { be_linked(read_card()); }
+  /// After read_card(): in the directions for which there is memory. Rank 0's frames have none
+  /// unless `makes_ring`.
+  void be_linked(const ProcessCard& theirs, bool makes_ring = true) {
     ProcessCard card = own_card(nonce_);
-    card.ring = ring.descriptor();
-    in_ = RingReader(std::move(ring));
+    if (makes_ring) {
+      FrameRing ring = FrameRing::make();
+      card.ring = ring.descriptor();
+      in_ = RingReader(std::move(ring));
+    }
     write({.kind = FrameKind::Process}, to_wire(card));
     write({.kind = FrameKind::Look});
-    const auto [header, text] = read();
-    ASSERT_EQ(header.kind, FrameKind::Process);
-    const auto theirs = from_wire<ProcessCard>(text);
     out_ = RingWriter(FrameRing::map(theirs.pid, theirs.ring));
-    ASSERT_TRUE(out_.is_open());
+    ASSERT_EQ(out_.is_open(), theirs.ring >= 0);
     ASSERT_EQ(read_kind(), FrameKind::Look);
     ASSERT_EQ(read_kind(), FrameKind::Reads);
     write({.kind = FrameKind::Reads});
