@@ -33,7 +33,8 @@ class SharedClaims {
   /// For another message; `use` tells it from those before.
   void begin(uint16_t use) { word_ = uint64_t{use} << kUseShift; }
   /// The offset of the next bytes, at most `most` of `total`; nothing when there are none any more,
-  /// or when it is another message by now.
+  /// or when it is another message by now. Both sides write the word: who believes an offset checks
+  /// that it has not gone back.
   std::optional<uint64_t> claim(uint16_t use, uint64_t most, uint64_t total);
   /// Nobody claims anything any more. Returns how many bytes are claimed.
   uint64_t stop(uint16_t use, uint64_t total);

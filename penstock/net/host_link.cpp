@@ -26,10 +26,11 @@ void HostLink::put(const FrameHeader& header, Bytes behind, Bell bell) {
     connection_.put(header, behind);
 }
 
-void HostLink::put_parts(const FrameHeader& header, Bytes first, std::span<const Bytes> parts) {
-  if (!connection_.takes_frames()) return;
+bool HostLink::put_parts(const FrameHeader& header, Bytes first, std::span<const Bytes> parts) {
   const std::array<Bytes, 1> one = {first};
-  if (out_.put(header, {one, parts})) ring();
+  if (!connection_.takes_frames() || !out_.put(header, {one, parts})) return false;
+  ring();
+  return true;
 }
 
 void HostLink::ring_for_unread() {

@@ -40,8 +40,8 @@ class HostLink {
   /// The header's `bytes` are those behind it. A silent one that has no room is left out.
   void put(const FrameHeader& header, Bytes behind = {}, Bell bell = Bell::Rings);
   bool has_room(uint64_t bytes_behind) const { return out_.has_room(bytes_behind); }
-  /// Through shared memory, where has_room() was asked.
-  void put_parts(const FrameHeader& header, Bytes first, std::span<const Bytes> parts);
+  /// Through shared memory, where has_room() was asked. False: nothing was put.
+  bool put_parts(const FrameHeader& header, Bytes first, std::span<const Bytes> parts);
   /// Uses what has come; false: nothing. Throws TransportError, and what `use` throws.
   template <class Use>
   bool read(const Use& use) {

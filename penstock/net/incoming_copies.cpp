@@ -81,7 +81,11 @@ void IncomingCopies::copy_later() {
   // One piece at a time: whatever else the thread of the mesh has to do comes between two.
   context_.connection.post([this] {
     is_copying_ = false;
-    copy_piece();
+    try {
+      copy_piece();
+    } catch (const TransportError& failure) {
+      return context_.connection.lose(failure.what());
+    }
     copy_later();
   });
 }
@@ -95,10 +99,14 @@ bool IncomingCopies::copy_piece() {
   const std::optional<uint64_t> begin = claims(copy).claim(copy.use, most, copy.total);
   if (!begin) return leave_queue(copy), true;
   const uint64_t bytes = std::min(most, copy.total - *begin);
+  if (*begin < copy.at || bytes > copy.missing) {
+    leave_queue(copy);
+    throw TransportError(kClaimedTwice);
+  }
   copy.missing -= bytes;
   if (!copy_range(copy, *begin, bytes)) {
     copy.has_failed = true;
-    stop(copy);
+    if (!stop(copy)) throw TransportError(kClaimedTwice);
   } else if (*begin + bytes == copy.total) {
     leave_queue(copy);
   }
@@ -123,15 +131,17 @@ void IncomingCopies::on_given(const Tag& tag, Bytes behind) {
   copy.missing -= given.bytes;
   if (given.failed != 0) {
     copy.has_failed = true;
-    stop(copy);
+    if (!stop(copy)) throw TransportError(kClaimedTwice);
   }
   if (copy.missing == 0) finish(found);
 }
 
-void IncomingCopies::stop(Copy& copy) {
-  const uint64_t claimed = claims(copy).stop(copy.use, copy.total);
-  copy.missing -= copy.total - claimed;
+bool IncomingCopies::stop(Copy& copy) {
   leave_queue(copy);
+  const uint64_t unclaimed = copy.total - claims(copy).stop(copy.use, copy.total);
+  if (unclaimed > copy.missing) return false;
+  copy.missing -= unclaimed;
+  return true;
 }
 
 void IncomingCopies::leave_queue(const Copy& copy) {
@@ -166,8 +176,10 @@ void IncomingCopies::close_run(uint32_t run) {
     Copy& copy = here->second;
     if (here->first.run > run || copy.is_closed) continue;
     copy.is_closed = true;
-    stop(copy);
-    if (copy.missing == 0) finish(here);
+    if (!stop(copy))
+      context_.connection.post([this] { context_.connection.lose(kClaimedTwice); });
+    else if (copy.missing == 0)
+      finish(here);
   }
 }
 

@@ -62,8 +62,9 @@ class IncomingCopies {
   /// Takes a slot, if the sender can help, and tells it.
   void claim_slot(const Tag& tag, Copy& copy);
   bool copy_range(Copy& copy, uint64_t begin, uint64_t bytes);
-  /// Nothing more is claimed; what the sender has claimed is still to come.
-  void stop(Copy& copy);
+  /// Nothing more is claimed; what the sender has claimed is still to come. False: the claims make
+  /// no sense (kClaimedTwice).
+  bool stop(Copy& copy);
   void queue(const Tag& tag, const Copy& copy);
   void leave_queue(const Copy& copy);
   /// Nothing is missing: answers the sender.
@@ -79,6 +80,10 @@ class IncomingCopies {
   uint16_t last_use_ = 0;
   bool is_copying_ = false;  ///< the mesh's thread is to copy the next piece soon
 };
+
+/// What a peer has done that has set claims back.
+inline constexpr const char* kClaimedTwice =
+    "says in the shared memory that bytes of a message are to be copied again";
 
 /// How much one of two that copy a message claims at a time, at least 1 byte.
 uint64_t shared_piece(uint64_t total, uint64_t piece_bytes);

@@ -121,11 +121,12 @@ void MemoryPath::on_into(const Tag& tag, Bytes behind) {
   const auto found = offered_.find(tag);
   // It may have been answered by now, over the connection.
   if (found == offered_.end() || tag.run <= context_.state.closed_run) return;
-  if (into.slot >= RingHead::kClaims ||
-      into.addresses.size() != found->second.message.parts.size())
+  if (into.slot >= RingHead::kClaims || into.addresses.size() != found->second.message.parts.size())
     throw TransportError("wants a message to be written to places that it does not name");
   // The peer does not know what the system has refused here: it copies all itself then.
   if (!memory_ || !context_.link.is_open()) return;
+  if (!found->second.into.addresses.empty())
+    throw TransportError("names the places of a message again");
   found->second.into = std::move(into);
   to_give_.emplace(orders_.next(found->second.message.urgency), tag);
 }
@@ -141,6 +142,10 @@ bool MemoryPath::give_piece() {
   if (!begin) {
     to_give_.erase(to_give_.begin());
     return true;
+  }
+  if (*begin < offered.at) {
+    to_give_.erase(to_give_.begin());
+    throw TransportError(kClaimedTwice);
   }
   GivenBytes given{.bytes = std::min(most, total - *begin)};
   if (!write_range(offered, *begin, given.bytes)) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "penstock/net/incoming_copies.h"
 #include "penstock/net/testing_nodes.h"
 #include "penstock/net/testing_puppet.h"
 
@@ -106,6 +107,21 @@ TEST(MeshRing, WhatWasPutBeforeTheGoodbyeCounts) {
   rank.hang_up();
   EXPECT_EQ(send->wait(soon()), Transfer::Result::Done);
   EXPECT_EQ(rank.loss(), "has ended");
+}
+
+TEST(MeshRing, WhatIsPostedAfterTheGoodbyeIsNotSent) {
+  Puppet rank({.same_host_bytes = 1000});
+  rank.be_linked();
+  const auto block = block_of(600, 1);
+  const auto send = rank.mesh().send(1, {.run = 1}, {Bytes(*block)}, block);
+  std::jthread ends([&rank] { rank.end_mesh(); });
+  while (rank.read_kind() != FrameKind::Bye) continue;
+  rank.put({.kind = FrameKind::Posted, .tag = {.run = 1}});
+  std::this_thread::sleep_for(milliseconds(20));
+  rank.hang_up();
+  ends.join();
+  EXPECT_EQ(send->wait(soon()), Transfer::Result::Closed);
+  EXPECT_FALSE(rank.has_frames());
 }
 
 // ---- messages that both copy
@@ -229,6 +245,97 @@ TEST_F(MeshRingShared, AnotherMessageHasClaimsOfItsOwn) {
   EXPECT_FALSE(claims().claim(static_cast<uint16_t>(before.use), kPiece, kBytes));
   ASSERT_EQ(receive->wait(soon()), Transfer::Result::Done);
   EXPECT_EQ(parts->blocks[0], *block_);
+}
+
+TEST_F(MeshRingShared, AFailureAfterClaimsThatWereSetBackEndsTheConnection) {
+  claims().begin(static_cast<uint16_t>(places_.use));
+  say_given(/*failed=*/1);
+  EXPECT_EQ(rank_.loss(), kClaimedTwice);
+  EXPECT_EQ(receive_->wait(soon()), Transfer::Result::Closed);
+}
+
+/// This test is the thread that waits: it looks, and copies one piece at a time.
+class MeshRingStepwise : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kBytes = 1'000'000;
+
+  void SetUp() override {
+    rank_.be_linked();
+    // Nothing has come that would wake the mesh's thread from now on.
+    look_until([this] { return rank_.mesh().begin_watch(); });
+  }
+  void TearDown() override { rank_.mesh().end_watch(/*sleeps=*/false); }
+
+  template <class Done>
+  void look_until(const Done& done) {
+    for (const auto deadline = soon(); !done();) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      rank_.mesh().look();
+    }
+  }
+  static bool has_ended(Transfer& transfer) {
+    return transfer.wait(std::chrono::steady_clock::now()) != Transfer::Result::TimedOut;
+  }
+  /// Sets them back as soon as something has been copied.
+  void set_back(SharedClaims& claims, uint16_t use) {
+    look_until([&] { return claims.claim(use, 0, kBytes) > 0; });
+    claims.begin(use);
+  }
+  /// Lets rank 0 offer a message to be written to `into`.
+  std::shared_ptr<Transfer> be_offered() {
+    const auto send = rank_.mesh().send(1, {.run = 1}, {Bytes(*block_)}, block_);
+    rank_.put({.kind = FrameKind::Posted, .tag = {.run = 1}});
+    look_until([this] { return rank_.has_frames(); });
+    EXPECT_EQ(rank_.take_kind(), FrameKind::Offer);
+    return send;
+  }
+  void say_into(Block& into) {
+    rank_.put({.kind = FrameKind::Into, .tag = {.run = 1}},
+              to_wire(IntoPlaces{
+                  .slot = 2, .use = 5, .addresses = {reinterpret_cast<uint64_t>(into.data())}}));
+  }
+
+  Puppet rank_{{.piece_bytes = 2000, .same_host_bytes = 1}};
+  std::shared_ptr<Block> block_ = block_of(kBytes, 1);
+};
+
+TEST_F(MeshRingStepwise, AReceiverDoesNotBelieveClaimsThatWereSetBack) {
+  const auto parts = std::make_shared<Parts>();
+  const auto receive = rank_.mesh().receive(1, {.run = 1}, into(parts));
+  EXPECT_EQ(rank_.take_kind(), FrameKind::Posted);
+  const Seal seal;
+  Offer offer{.seal_address = seal.address(), .seal = seal.value(), .sizes = {kBytes}};
+  offer.addresses = {reinterpret_cast<uint64_t>(block_->data())};
+  rank_.put({.kind = FrameKind::Offer, .tag = {.run = 1}}, to_wire(offer));
+  look_until([this] { return rank_.has_frames(); });
+  const auto [header, text] = rank_.take();
+  ASSERT_EQ(header.kind, FrameKind::Into);
+  const auto places = from_wire<IntoPlaces>(text);
+  set_back(rank_.claims_out(places.slot), static_cast<uint16_t>(places.use));
+  look_until([&] { return has_ended(*receive); });
+  EXPECT_EQ(receive->wait(soon()), Transfer::Result::Closed);
+  EXPECT_EQ(rank_.loss(), kClaimedTwice);
+}
+
+TEST_F(MeshRingStepwise, ASenderDoesNotBelieveClaimsThatWereSetBack) {
+  const auto send = be_offered();
+  Block into(kBytes);
+  rank_.claims_in(2).begin(5);
+  say_into(into);
+  set_back(rank_.claims_in(2), 5);
+  look_until([&] { return has_ended(*send); });
+  EXPECT_EQ(send->wait(soon()), Transfer::Result::Closed);
+  EXPECT_EQ(rank_.loss(), kClaimedTwice);
+}
+
+TEST_F(MeshRingStepwise, PlacesAreNamedOnce) {
+  const auto send = be_offered();
+  Block into(kBytes);
+  say_into(into);
+  say_into(into);
+  look_until([&] { return has_ended(*send); });
+  EXPECT_EQ(send->wait(soon()), Transfer::Result::Closed);
+  EXPECT_EQ(rank_.loss(), "names the places of a message again");
 }
 
 TEST(MeshRing, ASenderThatWaitsWritesWhatTheReceiverHasNotClaimed) {

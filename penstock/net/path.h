@@ -74,7 +74,8 @@ class Path {
   virtual void send(Outgoing outgoing) = 0;
   /// False: the frame does not belong to this path. Throws what is wrong with it.
   virtual bool on_frame(const FrameHeader& header, Bytes behind) = 0;
-  /// A thread waits for what goes this way: goes on with it. Whether something moved.
+  /// A thread waits for what goes this way: goes on with it. Whether something moved. Throws what
+  /// is wrong with what the peer does.
   virtual bool look() { return false; }
   /// Ends what it sends of this run and of earlier ones, as Closed.
   virtual void close_run(uint32_t run) = 0;

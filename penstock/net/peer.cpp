@@ -85,12 +85,12 @@ bool Peer::look() {
   bool moved = false;
   try {
     moved = read_link();
+    // Of a peer whose messages come through memory, the mesh's thread reads the rest.
+    if (!link_.is_used()) connection_.look();
+    for (Path* path : paths()) moved = path->look() || moved;
   } catch (const std::exception& failure) {
     connection_.post([this, why = std::string(failure.what())] { connection_.lose(why); });
   }
-  // Of a peer whose messages come through memory, the mesh's thread reads the rest.
-  if (!link_.is_used()) connection_.look();
-  for (Path* path : paths()) moved = path->look() || moved;
   return moved;
 }
 

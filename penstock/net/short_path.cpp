@@ -33,21 +33,23 @@ std::vector<uint64_t> sizes_of(uint32_t parts, Bytes& behind) {
 
 bool ShortPath::takes(const Outgoing& outgoing) const {
   const uint64_t bytes = outgoing.left + outgoing.parts.size() * sizeof(uint64_t);
-  return context_.link.is_open() && !outgoing.begun &&
+  return context_.link.is_open() && context_.connection.takes_frames() && !outgoing.begun &&
          (outgoing.left < context_.state.same_host_bytes || outgoing.left == 0) &&
          bytes <= kMostBytes && context_.link.has_room(bytes);
 }
 
 void ShortPath::send(Outgoing outgoing) {
   const std::vector<uint64_t> sizes = outgoing.sizes();
-  context_.link.put_parts(
+  const bool is_sent = context_.link.put_parts(
       {.kind = FrameKind::Whole, .lane = static_cast<uint32_t>(sizes.size()), .tag = outgoing.tag},
       std::as_bytes(std::span(sizes)), outgoing.parts);
-  context_.state.sent += static_cast<int64_t>(outgoing.left);
-  context_.state.sent_by_memory += static_cast<int64_t>(outgoing.left);
+  if (is_sent) {
+    context_.state.sent += static_cast<int64_t>(outgoing.left);
+    context_.state.sent_by_memory += static_cast<int64_t>(outgoing.left);
+  }
   const auto transfer = std::move(outgoing.transfer);
   outgoing = {};
-  transfer->end(Transfer::Result::Done);
+  transfer->end(is_sent ? Transfer::Result::Done : Transfer::Result::Closed);
 }
 
 bool ShortPath::on_frame(const FrameHeader& header, Bytes behind) {

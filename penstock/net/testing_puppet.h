@@ -99,6 +99,8 @@ class Puppet {
   }
 
   Mesh& mesh() { return *mesh_; }
+  /// Returns when rank 0 has said goodbye and this one has hung up, or after two seconds.
+  void end_mesh() { mesh_.reset(); }
   std::string loss() { return loss_.why(); }
   const Seal& nonce() const { return nonce_; }
 
@@ -171,13 +173,17 @@ class Puppet {
   /// How often put() had to ring.
   int bells() const { return bells_; }
   void put_silently(const FrameHeader& header) { ASSERT_TRUE(out_.put(header, {})); }
+  /// Whether take() has one at once.
+  bool has_frames() {
+    in_.read([this](const FrameHeader& header, Bytes behind) {
+      taken_.emplace_back(header, std::string(text_of(behind)));
+    });
+    return !taken_.empty();
+  }
   /// The next frames in shared memory; fails the test when none come.
   std::pair<FrameHeader, std::string> take() {
-    for (const auto deadline = soon(); taken_.empty();) {
-      in_.read([this](const FrameHeader& header, Bytes behind) {
-        taken_.emplace_back(header, std::string(text_of(behind)));
-      });
-      if (taken_.empty() && std::chrono::steady_clock::now() > deadline) {
+    for (const auto deadline = soon(); !has_frames();) {
+      if (std::chrono::steady_clock::now() > deadline) {
         ADD_FAILURE() << "nothing has come through shared memory";
         return {};
       }
