@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "penstock/runtime/fabric/mesh/sum_engine.h"
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/runtime/fabric/weight_shares.h"
 
@@ -12,31 +13,6 @@ namespace {
 
 /// Shards up to this size are added in less time than another thread takes to wake.
 constexpr int64_t kMostNumbersAtOnce = 16 << 10;
-
-/// What brings sums to who waits for them: the mesh, and the additions that are to be done.
-class SumEngine : public net::ProgressEngine {
- public:
-  SumEngine(net::Mesh& mesh, SumService& service) : mesh_(mesh), service_(service) {}
-
-  bool look() override {
-    const bool moved = mesh_.look();
-    return service_.help() || moved;
-  }
-  bool begin_watch() override {
-    watches_mesh_ = mesh_.begin_watch();
-    service_.begin_help();
-    return true;
-  }
-  void end_watch(bool sleeps) override {
-    service_.end_help();
-    if (watches_mesh_) mesh_.end_watch(sleeps);
-  }
-
- private:
-  net::Mesh& mesh_;
-  SumService& service_;
-  bool watches_mesh_ = false;
-};
 
 }  // namespace
 

@@ -10,7 +10,7 @@ SumService::SumService(std::function<void(std::exception_ptr)> on_failure)
     : on_failure_(std::move(on_failure)), thread_([this] { run(); }) {}
 
 void SumService::stop() {
-  std::map<std::pair<int, uint64_t>, Task> left_out;
+  Additions left_out;
   {
     MutexLock lock(mutex_);
     ends_ = true;
@@ -25,14 +25,14 @@ void SumService::stop() {
 void SumService::add(int urgency, Task task, Length length) {
   MutexLock lock(mutex_);
   if (ends_) return;
-  tasks_.emplace(std::pair(-urgency, next_++), std::move(task));
+  tasks_.emplace(std::pair(-urgency, next_++), Addition{std::move(task), length});
   if (length == Length::Long || helpers_ == 0) changed_.notify_all();
 }
 
-SumService::Task SumService::take() {
-  Task task = std::move(tasks_.begin()->second);
+SumService::Addition SumService::take() {
+  Addition addition = std::move(tasks_.begin()->second);
   tasks_.erase(tasks_.begin());
-  return task;
+  return addition;
 }
 
 void SumService::perform(const Task& task) {
@@ -55,16 +55,19 @@ void SumService::end_help() {
   if (--helpers_ == 0 && !tasks_.empty()) changed_.notify_all();
 }
 
-bool SumService::help() {
-  Task task;
+bool SumService::help(const std::function<void(const Task&)>& around) {
+  Addition addition;
   {
     MutexLock lock(mutex_);
     if (tasks_.empty()) return false;
-    task = take();
+    addition = take();
     ++helped_;
   }
-  perform(task);
-  task = nullptr;
+  if (around && addition.length == Length::Long)
+    around([&] { perform(addition.task); });
+  else
+    perform(addition.task);
+  addition.task = nullptr;
   MutexLock lock(mutex_);
   if (--helped_ == 0 && ends_) changed_.notify_all();
   return true;
@@ -78,16 +81,16 @@ void SumService::run() {
   at::get_num_threads();
   at::set_num_threads(1);
   while (true) {
-    Task task;
+    Addition addition;
     {
       MutexLock lock(mutex_);
       const auto ready = [this]() NO_THREAD_SAFETY_ANALYSIS { return ends_ || !tasks_.empty(); };
       while (!changed_.wait_until(mutex_, wait_for(std::chrono::hours(1)).deadline, ready))
         continue;
       if (ends_) return;
-      task = take();
+      addition = take();
     }
-    perform(task);
+    perform(addition.task);
   }
 }
 

@@ -31,22 +31,28 @@ class SumService {
   /// Around a time in which the caller calls help() again and again.
   void begin_help();
   void end_help();
-  /// Does the most urgent task; false: there is none.
-  bool help();
+  /// Does the most urgent task; false: there is none. A long one within `around`, if given.
+  bool help(const std::function<void(const Task&)>& around = {});
   /// Blocks until the tasks that run have ended; the others are left out. From one thread, in none
   /// of them.
   void stop();
 
  private:
+  struct Addition {
+    Task task;
+    Length length = Length::Long;
+  };
+  using Additions = std::map<std::pair<int, uint64_t>, Addition>;
+
   void run();
   /// The most urgent one; there must be one.
-  Task take() REQUIRES(mutex_);
+  Addition take() REQUIRES(mutex_);
   void perform(const Task& task);
 
   std::function<void(std::exception_ptr)> on_failure_;
   Mutex mutex_;
   CondVar changed_;
-  std::map<std::pair<int, uint64_t>, Task> tasks_ GUARDED_BY(mutex_);
+  Additions tasks_ GUARDED_BY(mutex_);
   uint64_t next_ GUARDED_BY(mutex_) = 0;
   bool ends_ GUARDED_BY(mutex_) = false;
   int helpers_ GUARDED_BY(mutex_) = 0;

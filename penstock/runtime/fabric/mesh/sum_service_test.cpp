@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "penstock/runtime/fabric/mesh/sum_engine.h"
+
 namespace penstock::runtime {
 namespace {
 
@@ -22,6 +24,23 @@ SumService::Task notes_thread(std::atomic<std::thread::id>& where) {
     where = std::this_thread::get_id();
     where.notify_all();
   };
+}
+
+/// Which thread it was, once it is noted; none when it is not soon.
+std::thread::id noted_soon(const std::atomic<std::thread::id>& where) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (where.load() == std::thread::id() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return where;
+}
+
+/// Returns when the thread of the service waits for something to do.
+void let_it_fall_asleep(SumService& service) {
+  // It has begun to wait once it has done something.
+  std::atomic<std::thread::id> where{};
+  service.add(0, [&where] { where = std::this_thread::get_id(); });
+  EXPECT_NE(noted_soon(where), std::thread::id());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 TEST(SumServiceTest, ItsThreadAddsWhereNobodyHelps) {
@@ -35,11 +54,7 @@ TEST(SumServiceTest, ItsThreadAddsWhereNobodyHelps) {
 TEST(SumServiceTest, WhatIsShortWaitsForTheHelper) {
   std::atomic<std::thread::id> where{};
   SumService service([](const std::exception_ptr&) {});
-  // The thread has begun to wait once it has done something.
-  service.add(0, notes_thread(where));
-  where.wait({});
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  where = std::thread::id();
+  let_it_fall_asleep(service);
   service.begin_help();
   EXPECT_FALSE(service.help());
   service.add(0, notes_thread(where), Length::Short);
@@ -51,23 +66,25 @@ TEST(SumServiceTest, WhatIsShortWaitsForTheHelper) {
 TEST(SumServiceTest, WhatIsLongWakesTheThread) {
   std::atomic<std::thread::id> where{};
   SumService service([](const std::exception_ptr&) {});
+  let_it_fall_asleep(service);
   service.begin_help();
   service.add(0, notes_thread(where), Length::Long);
-  where.wait({});
-  EXPECT_NE(where.load(), std::this_thread::get_id());
+  EXPECT_NE(noted_soon(where), std::thread::id()) << "nobody has woken it";
   service.end_help();
 }
 
 TEST(SumServiceTest, WhatAHelperLeavesIsDoneAllTheSame) {
   std::atomic<std::thread::id> where{};
   SumService service([](const std::exception_ptr&) {});
+  let_it_fall_asleep(service);
   service.begin_help();
   service.begin_help();
   service.end_help();
   service.add(0, notes_thread(where), Length::Short);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(where.load(), std::thread::id()) << "one still helps";
   service.end_help();
-  where.wait({});
-  EXPECT_NE(where.load(), std::thread::id());
+  EXPECT_NE(noted_soon(where), std::thread::id()) << "nobody has woken it";
 }
 
 TEST(SumServiceTest, AHelperDoesTheMostUrgentFirst) {
@@ -132,6 +149,47 @@ TEST(SumServiceTest, TheEndWaitsForWhatAHelperDoes) {
   EXPECT_FALSE(service.help());
   service.add(0, [] { ADD_FAILURE() << "added after the end"; });
   EXPECT_FALSE(service.help());
+}
+
+/// Counts who watches it.
+class CountsWatchers : public net::ProgressEngine {
+ public:
+  bool look() override { return false; }
+  bool begin_watch() override { return ++watchers_ > 0; }
+  void end_watch(bool /*sleeps*/) override { --watchers_; }
+  int watchers() const { return watchers_; }
+
+ private:
+  int watchers_ = 0;
+};
+
+TEST(SumEngineTest, WhoAddsForLongDoesNotWatchMeanwhile) {
+  SumService service([](const std::exception_ptr&) {});
+  std::atomic<bool> busy = false;
+  std::atomic<bool> goes_on = false;
+  service.add(0, [&] {
+    busy = true;
+    busy.notify_all();
+    goes_on.wait(false);
+  });
+  busy.wait(false);
+  // From here on this thread alone helps.
+  CountsWatchers mesh;
+  SumEngine engine(mesh, service);
+  engine.begin_watch();
+  for (const Length length : {Length::Long, Length::Short}) {
+    int watchers = -1;
+    service.add(
+        0, [&] { watchers = mesh.watchers(); }, length);
+    EXPECT_TRUE(engine.look());
+    EXPECT_EQ(watchers, length == Length::Long ? 0 : 1);
+    EXPECT_EQ(mesh.watchers(), 1);
+  }
+  EXPECT_FALSE(engine.look());
+  engine.end_watch(false);
+  EXPECT_EQ(mesh.watchers(), 0);
+  goes_on = true;
+  goes_on.notify_all();
 }
 
 }  // namespace
