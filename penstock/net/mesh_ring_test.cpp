@@ -126,26 +126,56 @@ TEST(MeshRing, WhatIsPostedAfterTheGoodbyeIsNotSent) {
 
 // ---- messages that both copy
 
+/// While it watches, this test is the thread that waits: nothing is copied but by its looks.
+class MeshRingWatched : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    rank_.be_linked();
+    // The bell of this message comes behind the last frame of be_linked(): that has been read, too.
+    const Tag first{.run = 1, .sequence = 1};
+    const auto receive = rank_.mesh().receive(1, first, into(std::make_shared<Parts>()));
+    EXPECT_EQ(rank_.take_kind(), FrameKind::Posted);
+    rank_.put({.kind = FrameKind::Whole, .tag = first});
+    for (const auto deadline = soon(); !receive->is_done();) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      std::this_thread::yield();
+    }
+    // From now on the mesh's thread is not woken.
+    look_until([this] { return rank_.mesh().begin_watch(); });
+  }
+  template <class Done>
+  void look_until(const Done& done) {
+    for (const auto deadline = soon(); !done();) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      rank_.mesh().look();
+    }
+  }
+
+  Puppet rank_{{.piece_bytes = 2000, .same_host_bytes = 1}};
+};
+
 /// A message of which rank 0 copies pieces of 1000 bytes while this test gives others.
-class MeshRingShared : public ::testing::Test {
+class MeshRingShared : public MeshRingWatched {
  protected:
   static constexpr size_t kBytes = 24 << 20;
 
   void SetUp() override {
-    rank_.be_linked();
+    MeshRingWatched::SetUp();
     receive_ = rank_.mesh().receive(1, {.run = 1}, into(parts_));
     ASSERT_EQ(rank_.take_kind(), FrameKind::Posted);
     Offer offer{.seal_address = seal_.address(), .seal = seal_.value()};
     offer.sizes = {block_->size()};
     offer.addresses = {reinterpret_cast<uint64_t>(block_->data())};
     rank_.put({.kind = FrameKind::Offer, .tag = {.run = 1}}, to_wire(offer));
+    look_until([this] { return rank_.has_frames(); });
     const auto [header, text] = rank_.take();
     ASSERT_EQ(header.kind, FrameKind::Into);
     places_ = from_wire<IntoPlaces>(text);
     ASSERT_EQ(places_.addresses.size(), 1u);
     const auto begin = claims().claim(static_cast<uint16_t>(places_.use), kPiece, kBytes);
-    ASSERT_TRUE(begin) << "rank 0 has copied 24 MiB in pieces of 1000 bytes before one was claimed";
+    ASSERT_TRUE(begin);
     begin_ = *begin;
+    rank_.mesh().end_watch(/*sleeps=*/false);
   }
 
   static constexpr uint64_t kPiece = 4000;
@@ -164,7 +194,6 @@ class MeshRingShared : public ::testing::Test {
     while (claims().claim(static_cast<uint16_t>(places_.use), 0, kBytes)) std::this_thread::yield();
   }
 
-  Puppet rank_{{.piece_bytes = 2000, .same_host_bytes = 1}};
   Seal seal_;
   std::shared_ptr<Block> block_ = block_of(kBytes, 1);
   std::shared_ptr<Parts> parts_ = std::make_shared<Parts>();
@@ -254,25 +283,13 @@ TEST_F(MeshRingShared, AFailureAfterClaimsThatWereSetBackEndsTheConnection) {
   EXPECT_EQ(receive_->wait(soon()), Transfer::Result::Closed);
 }
 
-/// This test is the thread that waits: it looks, and copies one piece at a time.
-class MeshRingStepwise : public ::testing::Test {
+/// The looks of this test copy one piece at a time.
+class MeshRingStepwise : public MeshRingWatched {
  protected:
   static constexpr uint64_t kBytes = 1'000'000;
 
-  void SetUp() override {
-    rank_.be_linked();
-    // Nothing has come that would wake the mesh's thread from now on.
-    look_until([this] { return rank_.mesh().begin_watch(); });
-  }
   void TearDown() override { rank_.mesh().end_watch(/*sleeps=*/false); }
 
-  template <class Done>
-  void look_until(const Done& done) {
-    for (const auto deadline = soon(); !done();) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-      rank_.mesh().look();
-    }
-  }
   static bool has_ended(Transfer& transfer) {
     return transfer.wait(std::chrono::steady_clock::now()) != Transfer::Result::TimedOut;
   }
@@ -295,7 +312,6 @@ class MeshRingStepwise : public ::testing::Test {
                   .slot = 2, .use = 5, .addresses = {reinterpret_cast<uint64_t>(into.data())}}));
   }
 
-  Puppet rank_{{.piece_bytes = 2000, .same_host_bytes = 1}};
   std::shared_ptr<Block> block_ = block_of(kBytes, 1);
 };
 
