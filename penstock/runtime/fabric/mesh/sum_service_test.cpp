@@ -26,9 +26,13 @@ SumService::Task notes_thread(std::atomic<std::thread::id>& where) {
   };
 }
 
+/// Who waits looks up once per second without being woken.
+constexpr std::chrono::milliseconds kWoken{600};
+
 /// Which thread it was, once it is noted; none when it is not soon.
-std::thread::id noted_soon(const std::atomic<std::thread::id>& where) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+std::thread::id noted_soon(const std::atomic<std::thread::id>& where,
+                           std::chrono::milliseconds patience = kWoken) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   while (where.load() == std::thread::id() && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return where;
@@ -39,7 +43,7 @@ void let_it_fall_asleep(SumService& service) {
   // It has begun to wait once it has done something.
   std::atomic<std::thread::id> where{};
   service.add(0, [&where] { where = std::this_thread::get_id(); });
-  EXPECT_NE(noted_soon(where), std::thread::id());
+  EXPECT_NE(noted_soon(where, std::chrono::seconds(20)), std::thread::id());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
