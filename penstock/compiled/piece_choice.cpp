@@ -116,9 +116,10 @@ std::vector<std::string> notes_of_choice(const model::Model& model, const std::s
     const auto name = [&](LayerId id) { return model.graph().layer(id).name; };
     const std::optional<PassSeconds> seconds = known_speed(*pieces[i]);
     const std::string why =
-        seconds ? fmt::format("which is as fast as their compiled passes ({:.4g} ms, compiled "
-                              "{:.4g} ms)",
-                              1e3 * seconds->layers, 1e3 * seconds->piece)
+        seconds ? fmt::format(
+                      "which is as fast as their compiled passes ({:.4g} ms, compiled "
+                      "{:.4g} ms)",
+                      1e3 * seconds->layers, 1e3 * seconds->piece)
                 : std::string("as rank 0 has chosen, or no time of their passes is known");
     notes.push_back(fmt::format("layers '{}' to '{}' run one by one, {}", name(pieces[i]->first()),
                                 name(pieces[i]->last()), why));

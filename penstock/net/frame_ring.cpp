@@ -134,7 +134,7 @@ bool RingWriter::has_to_ring(bool watched) {
   // All in one order with put(): either this sees who watches, or the one who has ended to sees
   // the frame.
   RingHead& head = ring_.head();
-  const bool is_looked_at = head.watchers != 0 || head.is_polled != 0;
+  const bool is_looked_at = head.watchers != 0;
   return (watched || !is_looked_at) && head.is_rung.exchange(1) == 0;
 }
 

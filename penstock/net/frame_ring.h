@@ -53,7 +53,6 @@ struct RingHead {
   alignas(64) std::atomic<uint64_t> written{0};   ///< bytes, ever; the writer's
   alignas(64) std::atomic<uint64_t> read{0};      ///< bytes, ever; the reader's
   alignas(64) std::atomic<uint32_t> watchers{0};  ///< threads of the reader that look all the time
-  std::atomic<uint32_t> is_polled{0};             ///< the reader looks soon without being woken
   std::atomic<uint32_t> is_rung{0};  ///< the writer has woken the reader, who is to look
   std::array<SharedClaims, kClaims> claims;
 };
@@ -122,8 +121,8 @@ class RingWriter {
   uint64_t written_ = 0;
 };
 
-/// is_empty(), begin_watch(), end_watch() and set_polled() may be called by any thread; not
-/// thread-safe otherwise.
+/// is_empty(), begin_watch() and end_watch() may be called by any thread; the rest is not
+/// thread-safe.
 class RingReader {
  public:
   explicit RingReader(FrameRing ring = {}) : ring_(std::move(ring)) {}
@@ -141,10 +140,6 @@ class RingReader {
   }
   void end_watch() {
     if (is_open()) --ring_.head().watchers;
-  }
-  /// While it is polled, the writer wakes nobody either. Who ends that must look once more.
-  void set_polled(bool polled) {
-    if (is_open()) ring_.head().is_polled = polled ? 1 : 0;
   }
 
   /// Calls `use` with each frame that has come; the bytes stay until it returns. Returns how many.

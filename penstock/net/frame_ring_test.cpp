@@ -99,15 +99,6 @@ TEST(FrameRing, WakesOnceAReaderThatDoesNotLook) {
   EXPECT_TRUE(ends.rings_with({}));
 }
 
-TEST(FrameRing, WhoIsPolledIsNotWoken) {
-  Ends ends;
-  ends.reader.set_polled(true);
-  EXPECT_FALSE(ends.rings_with({}));
-  ends.reader.set_polled(false);
-  EXPECT_FALSE(ends.reader.is_empty());
-  EXPECT_TRUE(ends.rings_with({}));
-}
-
 TEST(FrameRing, AReaderThatLooksIsWokenOnceIfItIsTooSlow) {
   Ends ends;
   ends.reader.begin_watch();

@@ -1,7 +1,7 @@
 // Frames to and from a rank of the same host, through shared memory where both can have it
 // (frame_ring.h), else over the connection. The connection is also the bell: it wakes a rank that
-// does not look. Internal to net; everything but begin_watch(), end_watch(), set_polled() and
-// has_input() is called with the mesh's mutex held.
+// does not look. Internal to net; everything but begin_watch(), end_watch() and has_input() is
+// called with the mesh's mutex held.
 //
 //   HostLink link(connection);
 //   link.offer(card);                     // in the card that the peer gets
@@ -62,8 +62,6 @@ class HostLink {
   void begin_watch() { in_.begin_watch(); }
   void end_watch() { in_.end_watch(); }
   bool has_input() const { return !in_.is_empty(); }
-  /// While it is polled, nobody is woken either.
-  void set_polled(bool polled) { in_.set_polled(polled); }
   /// Wakes the peer for what it has not read yet, even though one of its threads watches.
   void ring_for_unread();
 

@@ -67,34 +67,6 @@ TEST(MeshRing, WhatHasNoRoomGoesOverTheConnection) {
   EXPECT_EQ(rank.mesh().traffic().sent_by_memory, 4 * std::ssize(*block));
 }
 
-TEST(MeshRing, WhileThreadsComputeTheMeshLooksWithoutBeingWoken) {
-  Puppet rank;
-  const CoreNeed need(CoreNeed::Kind::Thread, 1);
-  if (!have_cores()) GTEST_SKIP() << "nobody waits awake here";
-  rank.be_linked();
-  uint64_t sequence = 0;
-  const auto pass_one = [&] {
-    const Tag tag{.run = 1, .sequence = sequence++};
-    const auto parts = std::make_shared<Parts>();
-    const auto receive = rank.mesh().receive(1, tag, into(parts));
-    rank.put({.kind = FrameKind::Whole, .tag = tag});
-    for (const auto deadline = soon(); !receive->is_done();) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nobody has looked";
-      std::this_thread::yield();
-    }
-  };
-  constexpr int kMessages = 100;
-  for (int i = 0; i < kMessages; ++i) pass_one();
-  EXPECT_LT(rank.bells(), kMessages);
-  // After a while without messages it does not look any more.
-  const int before = rank.bells();
-  for (const auto deadline = soon(); rank.bells() == before;) {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "it looks for ever";
-    std::this_thread::sleep_for(milliseconds(50));
-    pass_one();
-  }
-}
-
 TEST(MeshRing, WhatWasPutBeforeTheGoodbyeCounts) {
   Puppet rank({.same_host_bytes = 1});
   rank.be_linked();

@@ -32,8 +32,6 @@ struct MeshState {
   uint32_t closed_run = 0;
   /// Threads of this process that look for messages all the time.
   std::atomic<int> watchers{0};
-  /// A rank of the host had to wake this one's mesh.
-  std::function<void()> on_bell = [] {};
   /// Messages of which pieces are to be copied here.
   std::atomic<int> to_copy{0};
   std::atomic<int64_t> sent{0};

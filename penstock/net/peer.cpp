@@ -140,7 +140,6 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
     case FrameKind::Bell:
       read_link();
       memory_.go_on();
-      state_.on_bell();
       return;
     case FrameKind::Bye:
       read_link();  // all that it has put there before

@@ -46,7 +46,6 @@ class Peer : public std::enable_shared_from_this<Peer>, private Connection::User
   /// Of the shared memory. Any thread may call these.
   void begin_watch() { link_.begin_watch(); }
   void end_watch() { link_.end_watch(); }
-  void set_polled(bool polled) { link_.set_polled(polled); }
   bool has_input() const { return link_.has_input(); }
   /// Whether large messages cost the sender's thread no more than small ones.
   bool is_read() const { return memory_.is_read(); }

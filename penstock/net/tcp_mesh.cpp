@@ -26,10 +26,6 @@ using Clock = std::chrono::steady_clock;
 /// Signs of life per silence that is allowed.
 constexpr int kBeatsPerSilence = 5;
 constexpr std::chrono::seconds kGoodbye{2};
-/// Between two looks for what ranks of the host have put, while this one's workers compute. To be
-/// woken for each message would take the cores from them.
-constexpr std::chrono::milliseconds kPollEvery{1};
-constexpr int kMostEmptyPolls = 20;
 constexpr std::chrono::milliseconds kLingerStep{5};
 /// Larger messages are sent by the mesh's thread, while the one that has made them computes on;
 /// but not to a peer that copies them itself.
@@ -91,9 +87,6 @@ class TcpMesh : public Mesh {
   /// At once where this is possible: a thread that computes on would keep its core from the mesh's.
   template <class Act>
   void act(Act act);
-  void begin_polling();
-  void poll();
-  void set_polled(bool polled);
   void beat();
   void say_goodbye();
   void linger(Clock::time_point deadline);
@@ -107,21 +100,17 @@ class TcpMesh : public Mesh {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer timer_;
   Clock::time_point next_beat_;
-  asio::steady_timer poll_timer_;
-  bool is_polling_ = false;
-  int empty_polls_ = 0;
   bool leaving_ = false;
   std::vector<std::shared_ptr<Peer>> peers_;  ///< by rank; null at this one's
   std::thread thread_;
 };
 
 TcpMesh::TcpMesh(const MeshOptions& options)
-    : options_(options), work_(asio::make_work_guard(io_)), timer_(io_), poll_timer_(io_) {
+    : options_(options), work_(asio::make_work_guard(io_)), timer_(io_) {
   validate(options);
   state_.piece_bytes = options.piece_bytes;
   state_.same_host_memory = options.same_host_memory;
   state_.same_host_bytes = options.same_host_bytes;
-  state_.on_bell = [this] { begin_polling(); };
   peers_.resize(static_cast<size_t>(options.ranks));
   if (options.ranks == 1) return;
   std::vector<std::unique_ptr<Stream>> streams = meet(io_, options);
@@ -193,7 +182,6 @@ void TcpMesh::end_watch(bool sleeps) {
     if (peer) peer->end_watch();
   }
   if (sleeps) {
-    set_polled(false);
     // A peer whose thread looks may have no core to look with.
     act([this] {
       for (const auto& peer : peers_) {
@@ -206,41 +194,6 @@ void TcpMesh::end_watch(bool sleeps) {
   const auto is_left = [](const auto& peer) { return peer && peer->has_input(); };
   if (state_.to_copy == 0 && !std::any_of(peers_.begin(), peers_.end(), is_left)) return;
   post([this] {
-    for (const auto& peer : peers_) {
-      if (peer) peer->go_on();
-    }
-  });
-}
-
-// ---- while the workers compute
-
-void TcpMesh::set_polled(bool polled) {
-  for (const auto& peer : peers_) {
-    if (peer) peer->set_polled(polled);
-  }
-}
-
-void TcpMesh::begin_polling() {
-  // Only threads that compute are disturbed; where cores are too few, nobody looks awake.
-  const bool compute = CoreNeed::total(CoreNeed::Kind::Thread) > 0 && have_cores();
-  if (leaving_ || !is_open_to_all_ || !compute) return;
-  empty_polls_ = 0;
-  set_polled(true);
-  if (!is_polling_) poll();
-}
-
-void TcpMesh::poll() {
-  is_polling_ = true;
-  poll_timer_.expires_after(kPollEvery);
-  poll_timer_.async_wait([this](const asio::error_code& error) {
-    const std::lock_guard lock(state_.mutex);
-    bool any = false;
-    for (const auto& peer : peers_) any = (peer && peer->go_on()) || any;
-    empty_polls_ = any ? 0 : empty_polls_ + 1;
-    if (!error && !leaving_ && empty_polls_ < kMostEmptyPolls) return poll();
-    is_polling_ = false;
-    set_polled(false);
-    // What was put before that was seen.
     for (const auto& peer : peers_) {
       if (peer) peer->go_on();
     }
@@ -332,7 +285,6 @@ std::string TcpMesh::own_address() const {
 
 void TcpMesh::say_goodbye() {
   leaving_ = true;
-  poll_timer_.cancel();
   for (const auto& peer : peers_) {
     if (peer) peer->leave();
   }
