@@ -119,6 +119,9 @@ done
 [[ "$guard" == yes || -z "$against" ]] || die "--against belongs to --guard (try --help)"
 
 cd "$REPO_ROOT"
+# Before anything is built.
+[[ -z "$against" || -f "$CALLER_FOLDER/$against" || -f "$against" ]] ||
+  guard_commit "$against" >/dev/null
 if [[ "$install" == yes ]]; then
   scripts/install-deps.sh --wheel --bench
 fi
