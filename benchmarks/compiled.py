@@ -30,8 +30,7 @@ def make(name):
         return models.mlp(), torch.randn(64, 4096), torch.randint(10, (64,))
     if name == "gpt":
         words = torch.randint(1000, (16, 129))
-        net = models.Gpt(tokens=1000, places=128, width=384, depth=6, heads=6)
-        return net, words[:, :-1].contiguous(), words[:, 1:].contiguous()
+        return models.small_gpt(), words[:, :-1].contiguous(), words[:, 1:].contiguous()
     if name == "vgg_small":
         return models.vgg_small(), torch.randn(32, 3, 32, 32), torch.randint(10, (32,))
     if name == "lstm":

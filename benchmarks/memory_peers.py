@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 from machine import REPOSITORY, describe_machine
-from speed_peers import RATE, WAYS
+from speed_peers import RATE, WAYS, case
 
 STEPS = 4
 # The samples of a step; words for `penstock train` where its zoo has the model.
@@ -48,18 +48,6 @@ def reset_peak():
 
 
 # PyTorch is imported where modules are made: what its import takes is measured.
-
-
-def module_of(name):
-    """The modules of `speed_peers.py`, and SmolLM2's shape."""
-    import models
-
-    if name in ("smollm2", "lora"):
-        return smollm2(rank=8 if name == "lora" else 0)
-    if name == "gpt":
-        return models.Gpt(tokens=1000, places=128, width=384, depth=6, heads=6)
-    return {"mlp": models.mlp, "lstm": models.Lstm, "resnet18": models.resnet18,
-            "vgg_small": models.vgg_small}[name]()
 
 
 def smollm2(rank=0):
@@ -146,21 +134,15 @@ def smollm2(rank=0):
     return model
 
 
-def samples_of(name, samples):
-    """Inputs and targets of all steps."""
+def case_of(name):
+    """As case() of speed_peers.py, which has the smaller models."""
     import torch
 
-    count = STEPS * samples
-    if name == "mlp":
-        return torch.randn(count, 4096), torch.randint(0, 10, (count,))
-    if name == "lstm":
-        return torch.randint(0, 1000, (count, 64)), torch.randint(0, 10, (count,))
-    if name == "gpt":
-        return torch.randint(0, 1000, (count, 128)), torch.randint(0, 1000, (count, 128))
-    if name in ("smollm2", "lora"):
-        return torch.randint(0, 49152, (count, 128)), torch.randint(0, 49152, (count, 128))
-    size = 64 if name == "resnet18" else 32
-    return torch.randn(count, 3, size, size), torch.randint(0, 10, (count,))
+    if name not in ("smollm2", "lora"):
+        return case(name, STEPS)
+    module, samples = smollm2(rank=8 if name == "lora" else 0), MODELS[name][0]
+    x, y = torch.randint(0, 49152, (2, STEPS * samples, 128))
+    return module, samples, x, y
 
 
 def train_by_pytorch(module, x, y, samples, threads):
@@ -204,9 +186,7 @@ def child(name, way, side):
         import penstock  # noqa: F401
     libraries = memory_kb("VmRSS") / 1e3
     torch.manual_seed(1)
-    samples, _ = MODELS[name]
-    module = module_of(name)
-    x, y = samples_of(name, samples)
+    module, samples, x, y = case_of(name)
     keywords, threads = WAYS[way]
     peak = memory_kb("VmHWM") / 1e3
     if side == "penstock":

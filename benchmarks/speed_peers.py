@@ -52,8 +52,7 @@ def case(name, steps):
         return models.mlp(), 128, torch.randn(128 * steps, 4096), torch.randint(10, (128 * steps,))
     if name == "gpt":
         ids = torch.randint(1000, (16 * steps, 129))
-        module = models.Gpt(tokens=1000, places=128, width=384, depth=6, heads=6)
-        return module, 16, ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+        return models.small_gpt(), 16, ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     if name == "lstm":
         rows = 64 * steps
         return models.Lstm(), 64, torch.randint(1000, (rows, 64)), torch.randint(10, (rows,))

@@ -99,6 +99,7 @@ class PythonJob {
     std::error_code error;
     if (out) std::filesystem::rename(half, path, error);
     if (!out || error) {
+      std::filesystem::remove(half, error);
       throw RuntimeError(fmt::format(
           "cannot write the model to '{}', as rank 0 has it: is there room on the disk?", path));
     }

@@ -102,6 +102,10 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+def small_gpt():
+    return Gpt(tokens=1000, places=128, width=384, depth=6, heads=6)
+
+
 def resnet18(classes=10):
     return ResNet(Basic, (2, 2, 2, 2), classes)
 

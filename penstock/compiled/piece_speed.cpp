@@ -1,7 +1,6 @@
 #include "penstock/compiled/piece_speed.h"
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "penstock/model/keeps_constants.h"
+#include "penstock/model/profiling/thread_count.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/runtime/stage_module.h"
 
@@ -21,19 +21,6 @@ using model::Tensors;
 namespace {
 
 constexpr int kRounds = 5;
-
-class ThreadsOfThis {
- public:
-  explicit ThreadsOfThis(int threads) : before_(at::get_num_threads()) {
-    at::set_num_threads(threads);
-  }
-  ~ThreadsOfThis() { at::set_num_threads(before_); }
-  ThreadsOfThis(const ThreadsOfThis&) = delete;
-  ThreadsOfThis& operator=(const ThreadsOfThis&) = delete;
-
- private:
-  int before_;
-};
 
 /// Gives back the constants that a measurement has read.
 class ConstantsOf {
@@ -96,7 +83,7 @@ double seconds_of_pass(const runtime::StageModule& module, PassInputs& from) {
 
 PassSeconds measure_passes(const model::Model& model, LayerId first, LayerId last,
                            const std::vector<imported::PieceSteps::Input>& inputs, int threads) {
-  const ThreadsOfThis guard(threads);
+  const model::ThreadCount guard(threads);
   const ConstantsOf constants(model, first, last);
   const std::vector<StageId> stages =
       runtime::stages_around(first, last, model.graph().num_layers());

@@ -37,6 +37,9 @@ enum class ScalarType : uint8_t {
 std::string_view to_string(ScalarType type);
 /// Bytes of one number; 0 for Unknown.
 int64_t size_of(ScalarType type);
+constexpr bool is_short_float(ScalarType type) {
+  return type == ScalarType::BFloat16 || type == ScalarType::Half;
+}
 
 enum class MemoryFormat : uint8_t {
   Contiguous = 1,
@@ -197,11 +200,10 @@ struct Program {
 
 /// Reads a .pt2 file of PyTorch 2.9 or newer (weights as raw bytes, or in safetensors files beside
 /// it: penstock.export). Takes time and memory in proportion to the program's text, not to the
-/// weights, which stay in their files. Throws ConfigError
-/// naming file and place for: a file that cannot be read, is no such archive, is damaged (sizes,
-/// check sums of the text, offsets outside of the file), has another schema major, or holds what
-/// cannot be trained here (pickled objects, tensor subclasses, unknown kinds of argument); all
-/// reasons of the last sort in one message.
+/// weights, which stay in their files. Throws ConfigError naming file and place for: a file that
+/// cannot be read, is no such archive, is damaged (sizes, check sums of the text, offsets outside
+/// of the file), has another schema major, or holds what cannot be trained here (pickled objects,
+/// tensor subclasses, unknown kinds of argument); all reasons of the last sort in one message.
 Program read_program(const std::string& path);
 
 }  // namespace penstock::exported

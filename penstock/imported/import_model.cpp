@@ -127,14 +127,6 @@ bool is_program(const model::Model& model) {
   return dynamic_cast<const ProgramLayer*>(&model.layer(LayerId{0})) != nullptr;
 }
 
-bool has_own_types(const model::Model& model) {
-  for (int l = 0; l < model.graph().num_layers(); ++l) {
-    const auto* layer = dynamic_cast<const ProgramLayer*>(&model.layer(LayerId{l}));
-    if (layer != nullptr && layer->own_weight_type()) return true;
-  }
-  return false;
-}
-
 bool is_program_file(const std::string& name) { return name.ends_with(".pt2"); }
 
 }  // namespace penstock::imported

@@ -26,10 +26,6 @@ std::string note_of(const model::Model& model);
 /// Whether it is a model of import_model().
 bool is_program(const model::Model& model);
 
-/// Whether some of its operators read or make numbers of 16 bits, which then hold in every
-/// precision.
-bool has_own_types(const model::Model& model);
-
 /// Whether a --model names a file: it ends in ".pt2".
 bool is_program_file(const std::string& name);
 

@@ -99,10 +99,8 @@ ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
 void ProgramLayer::find_own_types() {
   const auto type_of = [&](const std::string& name) { return output_type(name, program_); };
   const bool has_own =
-      std::any_of(program_.tensors.begin(), program_.tensors.end(), [](const auto& one) {
-        return one.second.type == exported::ScalarType::BFloat16 ||
-               one.second.type == exported::ScalarType::Half;
-      });
+      std::any_of(program_.tensors.begin(), program_.tensors.end(),
+                  [](const auto& one) { return exported::is_short_float(one.second.type); });
   if (!has_own) return;
   for (const std::string& name : parts_.inputs) taken_as_.push_back(type_of(name));
   for (const model::ParameterSpec& spec : parts_.parameter_specs)

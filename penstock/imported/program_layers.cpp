@@ -85,6 +85,11 @@ class LayerMaker {
   /// Of a weight's bytes; with its name where it has none.
   using Place = std::pair<std::pair<std::string, int64_t>, std::string>;
 
+  struct KnownConstant {
+    const exported::StoredTensor* stored = nullptr;
+    std::shared_ptr<const StoredConstant> constant;
+  };
+
   /// The step that a layer is named after: the first with weights, else the first.
   const exported::Node& main_node(const StepGroup& group) const {
     size_t best = grouping_.main[group.begin];
@@ -329,12 +334,13 @@ class LayerMaker {
   /// One for all layers that read it, under any of its names.
   std::shared_ptr<const StoredConstant> constant(const std::string& name) {
     const exported::StoredTensor& stored = p_.stored(name);
-    for (const auto& [known, made] : constants_) {
-      if (stored.num_bytes > 0 && known->place() == stored.place() && known->meta == stored.meta)
-        return made;
+    std::vector<KnownConstant>& known =
+        constants_[{stored.place(), stored.num_bytes > 0 ? "" : name}];
+    for (const KnownConstant& one : known) {
+      if (one.stored->meta == stored.meta) return one.constant;
     }
-    return constants_.emplace_back(&stored, std::make_shared<StoredConstant>(p_.path, stored))
-        .second;
+    known.push_back({&stored, std::make_shared<StoredConstant>(p_.path, stored)});
+    return known.back().constant;
   }
 
   void add_source(const std::string& name, LayerParts& parts) {
@@ -440,8 +446,7 @@ class LayerMaker {
   Grouping grouping_;
   std::map<std::string, size_t> last_read_;  ///< by which main step
   std::map<std::string, ValueRef> values_;
-  std::vector<std::pair<const exported::StoredTensor*, std::shared_ptr<const StoredConstant>>>
-      constants_;
+  std::map<Place, std::vector<KnownConstant>> constants_;  ///< other views of the same bytes
   std::map<Place, graph::ParameterRef> owners_;
   std::set<std::string> names_;
   ProgramLayers made_;

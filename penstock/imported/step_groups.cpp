@@ -8,8 +8,7 @@ namespace penstock::imported {
 namespace {
 
 bool is_fraction(exported::ScalarType type) {
-  return type == exported::ScalarType::Float || type == exported::ScalarType::BFloat16 ||
-         type == exported::ScalarType::Half;
+  return type == exported::ScalarType::Float || exported::is_short_float(type);
 }
 
 class Grouper {

@@ -123,7 +123,7 @@ class ProgramReader {
     if (is_whole(type)) {
       p_.origins.whole.insert(name);
     } else if (type != ScalarType::Float && type != ScalarType::Double &&
-               type != ScalarType::Half && type != ScalarType::BFloat16) {
+               !exported::is_short_float(type)) {
       reasons_.push_back(fmt::format("the input '{}' is {}: expected float32 or whole numbers",
                                      printable(name), exported::to_string(type)));
     }
@@ -231,8 +231,7 @@ class ProgramReader {
         role.kind != InputRole::Kind::Parameter &&
         (type == exported::ScalarType::Long || type == exported::ScalarType::Int);
     const bool is_narrow =
-        role.kind == InputRole::Kind::Parameter &&
-        (type == exported::ScalarType::BFloat16 || type == exported::ScalarType::Half);
+        role.kind == InputRole::Kind::Parameter && exported::is_short_float(type);
     if (changes && type != exported::ScalarType::Float && !is_counter && !is_narrow) {
       other_types_[type].push_back(role.name);
       return;
@@ -314,9 +313,8 @@ class ProgramReader {
         [](const exported::SymbolicInt& size) { return size.is_number() && size.value == 1; });
     // Of a fixed batch it has been said.
     if (p_.batch_symbol.empty()) return;
-    const bool is_fraction = meta.type == exported::ScalarType::Float ||
-                             meta.type == exported::ScalarType::BFloat16 ||
-                             meta.type == exported::ScalarType::Half;
+    const bool is_fraction =
+        meta.type == exported::ScalarType::Float || exported::is_short_float(meta.type);
     if (is_fraction && !meta.sizes.empty() && !by_sample && !p_.returns_loss) {
       reasons_.push_back(
           fmt::format("the first dimension of its first output '{}' is not the batch: expected "

@@ -127,10 +127,10 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
     }
   }
   plan.compensation = use.compensation.value_or(plan.compensation);
-  for (plan::Stage& stage : plan.stages)
+  for (plan::Stage& stage : plan.stages) {
     stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
-  for (plan::Stage& stage : plan.stages)
     stage.shares_weights &= use.share_weights && plan.weights == plan::WeightPolicy::Flush;
+  }
   plan.micro_batches = use.micro_batches.value_or(plan.micro_batches);
   plan.micro_batches = std::min(plan.micro_batches, use.mini_batch_size);
   const int64_t micro_batch_size = ceil_div(use.mini_batch_size, plan.micro_batches);

@@ -10,6 +10,7 @@
 #include "penstock/compiled/compile_model.h"
 #include "penstock/compiled/piece_choice.h"
 #include "penstock/imported/import_model.h"
+#include "penstock/model/precision.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -27,7 +28,7 @@ void check_can_compile(const model::Model& model, const options::TrainRequest& r
     throw ConfigError(
         fmt::format("compiled stages run on CPUs, found the device '{}'", request.run.device));
   }
-  if (imported::has_own_types(model)) {
+  if (model::has_own_types(model)) {
     throw ConfigError(
         fmt::format("compiled stages compute in float32, and '{}' was exported with numbers of 16 "
                     "bits: expected a module after module.float(), or a run that is not compiled",

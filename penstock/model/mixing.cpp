@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "penstock/model/counts_targets.h"
-#include "penstock/model/float32_layers.h"
 #include "penstock/model/keeps_constants.h"
+#include "penstock/model/precision.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/numbers/rng.h"
 
@@ -155,16 +155,8 @@ bool is_mean(double whole, double reversed, std::span<const double> parts,
 
 enum class Mixing : uint8_t { None, Mixed, Random };
 
-Tolerances tolerances_of(const Model& model) {
-  for (int l = 0; l < model.graph().num_layers(); ++l) {
-    const auto* const layer = dynamic_cast<const MayHaveOwnTypes*>(&model.layer(LayerId{l}));
-    if (layer != nullptr && layer->own_weight_type()) return kOf16Bits;
-  }
-  return {};
-}
-
 Mixing compare(const Model& model, const Draw& draw, at::Generator& generator) {
-  const Tolerances tolerances = tolerances_of(model);
+  const Tolerances tolerances = has_own_types(model) ? kOf16Bits : Tolerances();
   const Tensors samples = samples_of(model, draw, generator);
   const auto part = [&](int64_t begin, int64_t end) {
     Tensors rows;

@@ -233,6 +233,8 @@ std::vector<LayerPrecision> layer_precisions(const Model& model, Precision preci
   return result;
 }
 
+bool has_own_types(const Model& model) { return !own_weight_types(model).empty(); }
+
 at::ScalarType output_type(const Model& model, const graph::ValueRef& output,
                            at::ScalarType activations) {
   const Layer& layer = model.layer(output.layer);

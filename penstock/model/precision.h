@@ -45,6 +45,10 @@ bool insists_on_float32(const Layer& layer);
 std::vector<LayerPrecision> layer_precisions(const Model& model, Precision precision,
                                              at::Device device = at::kCPU);
 
+/// Whether some layer has types of 16 bits of its own, which hold in every precision
+/// (MayHaveOwnTypes).
+bool has_own_types(const Model& model);
+
 /// The type of a layer's output; `activations`: of layers without types of their own.
 at::ScalarType output_type(const Model& model, const graph::ValueRef& output,
                            at::ScalarType activations = at::kFloat);

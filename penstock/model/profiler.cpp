@@ -261,7 +261,7 @@ namespace {
 profile::Share measure_sizes(const Model& model, const ProfilerOptions& options,
                              const std::optional<ProfiledLoss>& loss) {
   // libtorch gives the count that was set last to every later thread; restore the old value.
-  const detail::ThreadCount unchanged(at::get_num_threads());
+  const ThreadCount unchanged(at::get_num_threads());
   if (!options.device.empty() && at::Device(options.device).is_cuda()) {
     at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::Tf32);
     at::globalContext().setAllowTF32CuDNN(options.precision == Precision::Tf32);

@@ -1,9 +1,9 @@
-// The intra-op threads of the calling thread while it measures. Internal to the profiler.
+// The intra-op threads of the calling thread while it measures.
 #pragma once
 
 #include <ATen/Parallel.h>
 
-namespace penstock::model::detail {
+namespace penstock::model {
 
 /// Sets the intra-op thread count of a thread; restores it on destruction.
 class ThreadCount {
@@ -21,4 +21,4 @@ class ThreadCount {
   int before_;
 };
 
-}  // namespace penstock::model::detail
+}  // namespace penstock::model
