@@ -21,9 +21,11 @@
 
 #include "penstock/imported/known_operators.h"
 #include "penstock/imported/special_operators.h"
+#include "penstock/model/analytic_profile.h"
 #include "penstock/model/counts_targets.h"
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/model/precision.h"
+#include "penstock/model/profiler.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/files/safetensors.h"
@@ -335,6 +337,24 @@ TEST(ImportModel, WorkIsCountedFromShapes) {
   const profile::LayerWork linear = model.layer(model.graph().find("fc")).work({}, {}, 5);
   ASSERT_EQ(linear.backward_weights.size(), 1u);
   EXPECT_EQ(linear.backward_weights[0].flops, 2 * 5 * 196 * 10);
+}
+
+// What is counted from formulas is what a pass is seen to keep.
+TEST(ImportModel, WhatAnEstimateKeepsIsWhatAMeasurementFinds) {
+  for (const char* name :
+       {"cnn.pt2", "transformer.pt2", "tokens.pt2", "branches.pt2", "shared.pt2", "grouped.pt2"}) {
+    const Model model = import_model(fixture(name));
+    const auto kept = [](const profile::Profile& profile) {
+      int64_t bytes = 0;
+      for (const profile::LayerCost& cost : profile.costs) bytes += cost.stash_bytes;
+      return static_cast<double>(bytes);
+    };
+    const double measured = kept(model::measure_profile(
+        model, {.batch_size = 8, .warmup = 0, .samples = 1, .concurrency = 1}));
+    const double estimated =
+        kept(model::analytic_profile(model, profile::find_device("cpu-core"), {.batch_size = 8}));
+    EXPECT_NEAR(estimated / measured, 1, 0.15) << name << ": " << estimated << ", " << measured;
+  }
 }
 
 TEST(ImportModel, WhatNoLayerChangesStaysInTheStateDict) {

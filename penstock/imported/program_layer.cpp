@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "penstock/imported/known_operators.h"
+#include "penstock/imported/saved_by_steps.h"
 #include "penstock/imported/step_code.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/check.h"
@@ -213,6 +214,8 @@ profile::LayerWork ProgramLayer::work(const std::vector<model::Shape>&,
                                       const std::vector<model::Shape>&, int64_t batch) const {
   profile::LayerWork work;
   for (const StepWork& step : parts_.work) step.add_to(work, batch);
+  set_saved(parts_.work, {parts_.inputs, parts_.outputs, parts_.parameters, parts_.constants},
+            batch, work);
   return work;
 }
 

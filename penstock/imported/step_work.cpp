@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "penstock/imported/operator_arguments.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -42,6 +43,11 @@ constexpr std::array<std::string_view, 7> kNorms = {"batch_norm",    "layer_norm
                                                     "instance_norm", "rms_norm",   "softmax",
                                                     "log_softmax"};
 
+bool is_any_fraction(exported::ScalarType type) {
+  return type == exported::ScalarType::Float || type == exported::ScalarType::Double ||
+         exported::is_short_float(type);
+}
+
 int64_t numbers(const std::vector<int64_t>& sizes) { return batch_numbers({sizes}, 1); }
 
 }  // namespace
@@ -59,12 +65,16 @@ StepWork::StepWork(const Step& step, const StepFacts& facts, const FlatProgram& 
       const auto found = program.tensors.find(name);
       if (found == program.tensors.end()) continue;
       Operand& operand = result.emplace_back();
+      operand.name = name;
+      operand.bytes_per_number = exported::size_of(found->second.type);
+      operand.is_fraction = is_any_fraction(found->second.type);
       for (const exported::SymbolicInt& size : found->second.sizes)
         operand.sizes.emplace_back(size);
       operand.is_parameter = parameters.contains(name);
     }
     return result;
   };
+  for (const auto& input : step.node.inputs) tensors_ += tensor_names(input.value).size();
   reads_ = operands(facts.reads);
   outputs_ = operands(facts.outputs);
 }
@@ -109,6 +119,15 @@ void StepWork::add_convolution(LayerWork& work, const Sizes& input, const Sizes&
   work.backward_weights.push_back(convolution);
 }
 
+int64_t StepWork::bytes_of(const Operand& operand, int64_t batch) const {
+  Symbols symbols = symbols_;
+  symbols[batch_symbol_] = batch;
+  int64_t bytes = operand.bytes_per_number;
+  for (const SizeExpression& size : operand.sizes)
+    bytes = saturating_mul(bytes, std::max<int64_t>(1, size.evaluate(symbols)));
+  return bytes;
+}
+
 void StepWork::add_to(LayerWork& work, int64_t batch) const {
   if (is_view_ || outputs_.empty()) return;
   Symbols symbols = symbols_;
@@ -122,7 +141,6 @@ void StepWork::add_to(LayerWork& work, int64_t batch) const {
   const Sizes result = sizes_of(outputs_.front());
   int64_t made = 0;
   for (const Operand& output : outputs_) made = saturating_add(made, numbers(sizes_of(output)));
-  work.stash_bytes = saturating_add(work.stash_bytes, tensor_bytes(made));
 
   // addmm and baddbmm read what is added first.
   const size_t first = name_ == "addmm" || name_ == "baddbmm" ? 1 : 0;
@@ -141,6 +159,12 @@ void StepWork::add_to(LayerWork& work, int64_t batch) const {
     work.forward.push_back(normalization({numbers(scores), numbers(scores)}));
     work.backward_inputs.push_back(normalization({numbers(scores), numbers(scores)}));
     add_product(work, scores, result, false);
+    return;
+  }
+  if (name_ == "embedding" && !reads_.empty()) {  // rows of a table; its gradient is cleared
+    work.forward.push_back(elementwise({made, made}));
+    if (reads_[0].is_parameter)
+      work.backward_weights.push_back(elementwise({made, made, numbers(sizes_of(reads_[0]))}));
     return;
   }
   int64_t read = 0;

@@ -21,11 +21,22 @@ class StepWork {
   /// Adds what the step does with `batch` samples.
   void add_to(profile::LayerWork& work, int64_t batch) const;
 
- private:
   struct Operand {
+    std::string name;
     std::vector<SizeExpression> sizes;
+    int64_t bytes_per_number = 4;
     bool is_parameter = false;
+    bool is_fraction = true;
   };
+  const std::string& name() const { return name_; }
+  bool is_view() const { return is_view_; }
+  /// Of its arguments: a tensor that is read twice counts twice.
+  size_t tensors() const { return tensors_; }
+  const std::vector<Operand>& reads() const { return reads_; }
+  const std::vector<Operand>& outputs() const { return outputs_; }
+  int64_t bytes_of(const Operand& operand, int64_t batch) const;
+
+ private:
   using Sizes = std::vector<int64_t>;
 
   void add_product(profile::LayerWork& work, const Sizes& left, const Sizes& result,
@@ -35,6 +46,7 @@ class StepWork {
 
   std::string name_;  ///< "conv2d"
   bool is_view_ = false;
+  size_t tensors_ = 0;
   std::vector<Operand> reads_;
   std::vector<Operand> outputs_;
   Symbols symbols_;

@@ -86,6 +86,9 @@ class Estimate {
       const bool is_recorded = flow_.outputs_need(id);
       saves_.push_back(profile::saves_of(model.graph().layer(id), is_recorded && work.saves_inputs,
                                          is_recorded && work.saves_outputs, work.is_view));
+      if (!is_recorded) continue;
+      if (!work.saved_inputs.empty()) saves_.back().inputs = work.saved_inputs;
+      if (!work.saved_outputs.empty()) saves_.back().outputs = work.saved_outputs;
     }
     saved_bytes_ = profile::saved_bytes(
         model.graph(), saves_, [this](const graph::ValueRef& value) { return bytes_of(value); });
@@ -160,6 +163,7 @@ class Estimate {
   /// What its operations save, the loss among them.
   int64_t stash_bytes(LayerId id, const std::vector<int64_t>& output_bytes) const {
     const profile::LayerWork& work = works_[id.index()];
+    if (!flow_.outputs_need(id)) return saved_bytes_[id.index()];
     int64_t own = checked(id, work.stash_bytes);
     for (const int64_t output : output_bytes) own -= work.is_view ? 0 : output;
     return checked(id, saturating_add(saturating_add(std::max<int64_t>(own, 0), loss_bytes(id)),
@@ -182,12 +186,13 @@ class Estimate {
     return bytes;
   }
 
-  /// Of logits for the cross-entropy; 0 where this layer does not make them.
+  /// Of logits for the cross-entropy, of samples or of the places of sequences; 0 where this layer
+  /// does not make them.
   int64_t logits(LayerId id) const {
     const graph::ValueRef& result = model_.graph().outputs().front();
     if (result.is_model_input() || result.layer != id || !flow_.runs_backward(id)) return 0;
     const Shape& shape = model_.output_shapes(id).at(static_cast<size_t>(result.output));
-    return shape.size() == 1 ? detail::batch_numbers({shape}, batch_) : 0;
+    return shape.size() == 1 || shape.size() == 2 ? detail::batch_numbers({shape}, batch_) : 0;
   }
 
   /// What the loss keeps: the gradient of the logits, and itself.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/options/request.h"
 #include "penstock/planner/plan_options.h"
 
 namespace penstock::options {
@@ -16,6 +17,7 @@ struct SearchRequest {
   planner::PlanOptions plan = {.sync = std::nullopt,
                                .offload = planner::Choice::Auto,
                                .shard_optimizer = planner::Choice::Auto};
+  ModelRequest model = {};              ///< instead of a profile, for machines that are listed
   model::OptimizerSpec optimizer = {};  ///< whose state takes memory
   std::string time_limit = "10s";       ///< "0": none
   std::string memory_budget = "1GiB";   ///< of the search; "0": none

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "penstock/options/sections.h"
 #include "penstock/plan/sync_precision.h"
@@ -48,6 +50,16 @@ Slot searched_compensation(OfSearch& request) {
 Slot searched_precision(OfSearch& request) {
   return named(request.plan.gradient_precision, plan::parse_sync_precision,
                [](FloatType type) { return to_string(type); });
+}
+
+/// Of a model that no profile knows yet.
+std::vector<SearchRow> listed_model_rows() {
+  std::vector<SearchRow> rows = model_rows<OfSearch>(/*is_required=*/false);
+  rows.front().help =
+      "With --machines, instead of --profile: the model, whose costs are estimated. " +
+      rows.front().help;
+  for (SearchRow& row : sample_rows<OfSearch>()) rows.push_back(std::move(row));
+  return in<OfSearch>(Section::Model, std::move(rows));
 }
 
 std::vector<SearchRow> kind_rows() {
@@ -125,7 +137,7 @@ std::vector<SearchRow> search_run_rows() {
 template <>
 std::span<const SearchRow> rows_of() {
   static const std::vector<SearchRow> kRows =
-      joined<OfSearch>({kind_rows(), size_rows(), search_run_rows()});
+      joined<OfSearch>({listed_model_rows(), kind_rows(), size_rows(), search_run_rows()});
   return kRows;
 }
 

@@ -363,7 +363,7 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   if (!result.plan) return result;
   if (!result.plan->teams().empty()) set_interval(*result.plan);
   add_published_baseline(profile, cluster, options, *result.plan);
-  if (!profile.lengths.empty()) {
+  if (profile.lengths.size() > 1) {
     result.plan->explanation.notes.push_back(fmt::format(
         "Lengths: micro-batches have sequences of {}. Times are means over these; memory is that "
         "of the longest.",

@@ -47,6 +47,9 @@ struct LayerWork {
   /// Whether the gradients need the inputs, and the outputs (saved_values.h).
   bool saves_inputs = true;
   bool saves_outputs = true;
+  /// The same of each input and output; empty: of all alike, as above.
+  std::vector<bool> saved_inputs = {};
+  std::vector<bool> saved_outputs = {};
   bool is_view = false;  ///< the outputs share the first input's memory
 
   bool operator==(const LayerWork&) const = default;

@@ -31,6 +31,26 @@ printf 'name = "mine"\nflops = "2TFLOP/s"\nbandwidth = "100GB/s"\n' >mine.toml
 run 0 profile --model alexnet --analytic --device mine.toml --json
 grep -q '"device":"mine"' out || fail "a device file is not used"
 
+# A model on the machines that somebody has: nothing is loaded, nothing measured.
+cat >hosts.toml <<'END'
+[network]
+bandwidth = "1Gbps"
+[[machine]]
+device = "mine.toml"
+count = 2
+[[machine]]
+device = "t4"
+END
+run 0 plan --model gpt --depth 2 --width 64 --heads 2 --input 32 --batch-size 4 \
+  --machines hosts.toml --time-limit 1s
+grep -Eq '^[0-9,.]+ tokens/s, [0-9,.]+ to [0-9,.]+: an estimate from data sheets' out ||
+  fail "no tokens per second: $(cat out)"
+grep -q '^gpt: ' out || fail "no plan of the model: $(head -n 3 out)"
+run 0 plan --model mlp --machines hosts.toml --time-limit 1s --json
+grep -q tokens_per_sample out && fail "an mlp has tokens: $(cat out)"
+run 2 plan --model no-such.pt2 --machines hosts.toml
+grep -q "no-such.pt2" err || fail "the missing model is not named: $(cat err)"
+
 refused 'needs --device' profile --model lenet5 --analytic
 refused '--analytic' profile --model lenet5 --device v100
 refused '--samples' profile --model lenet5 --analytic --device v100 --samples 3

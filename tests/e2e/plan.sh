@@ -139,6 +139,44 @@ run 0 $plan --all-workers --json
 run 0 $plan --optimizer adam --mini-batch 64 --json
 grep -q '"optimizer_state_per_weight":2' out || fail "adam's state is not in the plan: $(cat out)"
 
+# The machines that somebody has.
+cat >hosts.toml <<'END'
+[network]
+bandwidth = "1Gbps"
+[[machine]]
+name = "desk"
+device = "v100"
+count = 2
+[[machine]]
+name = "laptop"
+device = "t4"
+memory = "8GB"
+END
+run 0 plan --profile net.graph.txt --machines hosts.toml --time-limit 1s
+for words in '2 x desk (v100, 16.0 GB); laptop (t4, 8.00 GB); network 1 Gbps' 'the model fits' \
+  'one more desk' 'one more laptop' 'a network of 10Gbps' '^  DDP ' '^  FSDP ' \
+  'tensor parallel: no layer of the model is known to be divisible'; do
+  grep -q -- "$words" out || fail "the answer for machines lacks '$words': $(cat out)"
+done
+run 0 plan --profile net.graph.txt --machines hosts.toml --time-limit 1s --json -o hosts.json
+json_keys machines fits what_would_help other_ways low_samples_per_s wire_ns
+run 0 simulate --plan hosts.json --json
+# 520 MB of weights, their gradients and state do not fit into 200 MB, but 1/4 of them do.
+sed -e 's/^count = 2/count = 2\nmemory = "900MB"/' -e 's/8GB/900MB/' hosts.toml >small.toml
+run 1 plan --profile net.graph.txt --machines small.toml --strategy dp --time-limit 1s
+for words in 'the model does not fit: ' 'does not fit' 'desk has 900 MB'; do
+  grep -q "$words" out || fail "the answer 'no' for machines lacks '$words': $(cat out)"
+done
+run 1 plan --profile net.graph.txt --machines small.toml --strategy dp --time-limit 1s --json
+json_keys ok reason machines what_would_help
+refused 'excludes' plan --profile net.graph.txt --machines hosts.toml --workers 2
+refused 'expected one of them' plan --profile net.graph.txt --model mlp --machines hosts.toml
+refused 'is missing' plan --model mlp --workers 2
+refused 'expected --model with it' $plan --width 64
+refused 'expected --profile FILE' plan --machines hosts.toml
+printf '[[machine]]\ndevice = "v100"\ncount = 2\n' >alone.toml
+refused 'alone.toml:1: expected a [network]' plan --profile net.graph.txt --machines alone.toml
+
 # A "no" is exit 1 with the reason; bad options are exit 2 with one message.
 run 1 $plan --memory-limit 1MB --json
 grep -q '"ok":false' out && grep -q 'no plan:' err ||

@@ -11,6 +11,12 @@ void start_training_part(char**) {
       "(PENSTOCK_WITH_TORCH=OFF)");
 }
 
+void run_training_part(const std::vector<std::string>& words) {
+  throw ConfigError("'" + words.front() +
+                    "' for this plan needs libtorch, and this is a build without it "
+                    "(PENSTOCK_WITH_TORCH=OFF): give --profile instead of --model");
+}
+
 namespace {
 
 Command unavailable(CLI::App& parent, const char* name, const char* description) {

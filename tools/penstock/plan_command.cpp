@@ -36,6 +36,7 @@
 #include "tools/penstock/command/precision_option.h"
 #include "tools/penstock/command/row_options.h"
 #include "tools/penstock/command/spinner.h"
+#include "tools/penstock/machines_plan.h"
 #include "tools/penstock/plan_tables.h"
 
 namespace penstock::tool {
@@ -49,6 +50,7 @@ struct PlanArguments : CommonOptions {
   options::SearchRequest search;
   std::string profile;
   std::string cluster;
+  std::string machines;
   std::optional<int64_t> workers;
   std::string bandwidth;
   std::string latency;
@@ -66,8 +68,7 @@ struct PlanArguments : CommonOptions {
 /// What is decided before the search.
 struct PlanInput {
   planner::PlanOptions options;
-  profile::Profile profile;
-  cluster::Cluster cluster;
+  PlannedFor what;
   std::optional<plan::Plan> priced;  ///< a plan that is only priced
 };
 
@@ -75,6 +76,7 @@ struct PlanInput {
 struct PlanFindings {
   planner::PlanResult result;
   std::vector<plan::WhatIfResult> changes;
+  MachinesAnswer of_machines = {};
 };
 
 /// A number without its unit counts bytes: most likely a slip.
@@ -122,14 +124,16 @@ cluster::Cluster cluster_of(const PlanArguments& arguments, const profile::Profi
   if (!arguments.cluster.empty()) return cluster::load_cluster(arguments.cluster);
   if (arguments.workers) return local_cluster_of(arguments, profile);
   if (priced) return priced->cluster;
-  throw ConfigError(fmt::format("give --cluster FILE, or --workers N with at most {}",
-                                planner::kMaxPlannedWorkers));
+  throw ConfigError(
+      fmt::format("give --cluster FILE, --machines FILE, or --workers N with at most {}",
+                  planner::kMaxPlannedWorkers));
 }
 
 void check_files(const PlanArguments& arguments) {
   check_outputs({{"--output", arguments.output}, {"--html", arguments.html}},
                 {{"--profile", arguments.profile},
                  {"--cluster", arguments.cluster},
+                 {"--machines", arguments.machines},
                  {"--price", arguments.price}});
 }
 
@@ -229,11 +233,9 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
   return plan;
 }
 
-std::optional<plan::Plan> priced_plan(const PlanArguments& arguments,
-                                      const profile::Profile& profile) {
-  if (arguments.price.empty()) return std::nullopt;
-  plan::Plan priced = plan::load_plan(arguments.price);
-  if (priced.precision == profile.precision) return priced;
+void check_priced(const plan::Plan& priced, const PlanArguments& arguments,
+                  const profile::Profile& profile) {
+  if (priced.precision == profile.precision) return;
   throw ConfigError(fmt::format(
       "{} was made for {}, {} was measured in {}: expected the same precision", arguments.price,
       to_string(priced.precision), arguments.profile, to_string(profile.precision)));
@@ -250,33 +252,80 @@ void set_batch_size(const PlanArguments& arguments, profile::Profile& profile) {
   profile.batch_size = *arguments.batch_size;
 }
 
+/// Of whom the costs are: a file, or a model whose costs are estimated for machines.
+void check_subject(const PlanArguments& arguments, const CLI::App& app) {
+  const bool has_model = !arguments.search.model.name.empty();
+  if (has_model == !arguments.profile.empty()) {
+    throw ConfigError(has_model ? "--model estimates what --profile says: expected one of them"
+                                : "expected --profile FILE, or --model with --machines FILE");
+  }
+  if (has_model && arguments.machines.empty())
+    throw ConfigError("--model is estimated for the devices of --machines FILE, which is missing");
+  for (const auto& row : options::rows_of<options::SearchRequest>()) {
+    if (has_model || row.section != options::Section::Model ||
+        app.count(std::string(row.name)) == 0)
+      continue;
+    throw ConfigError(
+        fmt::format("{} is of a model that is estimated: expected --model with it", row.name));
+  }
+}
+
+/// Micro-batches of a model that nobody has measured.
+constexpr int64_t kUsualSamples = 1;
+
+PlannedFor planned_for(const PlanArguments& arguments, const std::optional<plan::Plan>& priced) {
+  if (!arguments.machines.empty()) {
+    return on_machines(arguments.machines, arguments.search, arguments.profile,
+                       arguments.batch_size.value_or(kUsualSamples));
+  }
+  profile::Profile profile = profile::load_profile(arguments.profile);
+  cluster::Cluster cluster = cluster_of(arguments, profile, priced);
+  return {std::move(profile), std::move(cluster), {}};
+}
+
 PlanInput input_of(const PlanArguments& arguments) {
   planner::PlanOptions options = search_options(arguments);
-  profile::Profile profile = profile::load_profile(arguments.profile);
+  std::optional<plan::Plan> priced;
+  if (!arguments.price.empty()) priced = plan::load_plan(arguments.price);
+  PlannedFor what = planned_for(arguments, priced);
   if (!arguments.precision.empty())
-    options::check_precision(profile, parse_precision(arguments.precision), arguments.profile);
-  set_batch_size(arguments, profile);
-  options.global_norm = options.global_norm || scales_loss(profile.precision);
-  std::optional<plan::Plan> priced = priced_plan(arguments, profile);
-  cluster::Cluster cluster = cluster_of(arguments, profile, priced);
-  return {std::move(options), std::move(profile), std::move(cluster), std::move(priced)};
+    options::check_precision(what.profile, parse_precision(arguments.precision), arguments.profile);
+  if (priced) check_priced(*priced, arguments, what.profile);
+  if (!arguments.profile.empty()) set_batch_size(arguments, what.profile);
+  options.global_norm = options.global_norm || scales_loss(what.profile.precision);
+  return {std::move(options), std::move(what), std::move(priced)};
+}
+
+/// What is asked of machines beside the plan, or in place of one.
+MachinesAnswer answer_for_machines(const PlanInput& input, const planner::PlanResult& result,
+                                   Spinner& spinner) {
+  const int64_t samples = result.plan ? result.plan->micro_batch_size * result.plan->micro_batches
+                                      : profile::samples_per_micro_batch(input.what.profile);
+  return {
+      .others = planner::other_ways(input.what.profile, input.what.cluster, input.options, samples),
+      .changes = what_would_help(input.what, input.options, result, [&](int done, int total) {
+        spinner.detail(fmt::format("what would help, {} of {}", done, total));
+      })};
 }
 
 PlanFindings find_plan(const PlanInput& input, bool what_if) {
-  Spinner spinner("planning for " + report::plural(input.cluster.num_workers(), "worker"));
+  Spinner spinner("planning for " + report::plural(input.what.cluster.num_workers(), "worker"));
   PlanFindings found;
   if (input.priced) {
-    found.result.plan = planner::reprice(*input.priced, input.profile, input.cluster,
+    found.result.plan = planner::reprice(*input.priced, input.what.profile, input.what.cluster,
                                          input.options.cost_model, input.options.global_norm);
   } else {
-    found.result = planner::make_plan(input.profile, input.cluster, input.options);
+    found.result = planner::make_plan(input.what.profile, input.what.cluster, input.options);
   }
   if (found.result.plan && what_if) {
-    found.changes = planner::what_if(
-        input.profile, input.cluster, input.options, *found.result.plan, [&](int done, int total) {
-          spinner.detail(fmt::format("what if, {} of {}", done, total));
-        });
+    found.changes =
+        planner::what_if(input.what.profile, input.what.cluster, input.options, *found.result.plan,
+                         [&](int done, int total) {
+                           spinner.detail(fmt::format("what if, {} of {}", done, total));
+                         });
   }
+  if (input.what.machines && !input.priced)
+    found.of_machines = answer_for_machines(input, found.result, spinner);
   return found;
 }
 
@@ -301,8 +350,15 @@ std::string tables(const PlanArguments& arguments, const plan::Plan& plan,
   return text;
 }
 
-int say_no(const PlanArguments& arguments, const std::string& reason) {
-  if (arguments.json) write_output("", Json{{"ok", false}, {"reason", reason}}.dump() + "\n");
+int say_no(const PlanArguments& arguments, const PlanInput& input, const PlanFindings& found) {
+  const std::string& reason = found.result.reason;
+  Json document{{"ok", false}, {"reason", reason}};
+  if (input.what.machines) {
+    document["machines"] = machines_json(input.what, found.result, found.of_machines);
+    if (!arguments.json)
+      write_output("", machines_text(input.what, found.result, found.of_machines));
+  }
+  if (arguments.json) write_output("", document.dump() + "\n");
   std::cerr << "penstock: no plan: " << reason << '\n';
   return kExitNo;
 }
@@ -312,7 +368,7 @@ int say_no(const PlanArguments& arguments, const std::string& reason) {
 std::string write_for_pytorch(const ForPytorch& files, const PlanInput& input,
                               const plan::Plan& plan, Json& document) {
   const planner::PytorchSplit split =
-      split_for_pytorch(plan, input.profile, input.cluster, files.cut_at);
+      split_for_pytorch(plan, input.what.profile, input.what.cluster, files.cut_at);
   const Json split_document = pytorch_json(split, plan, files.schedule_path);
   write_output(files.schedule_path, pytorch_schedule(split.plan));
   write_output(files.path, to_text(split_document));
@@ -324,7 +380,7 @@ void write_plan(const PlanArguments& arguments, const std::optional<ForPytorch>&
                 const PlanInput& input, const PlanFindings& found) {
   const plan::Plan& plan = *found.result.plan;
   const std::vector<planner::SyncPrice> prices =
-      planner::sync_prices(input.profile, input.cluster, plan, input.options.global_norm);
+      planner::sync_prices(input.what.profile, input.what.cluster, plan, input.options.global_norm);
   Json document = parse_json(plan::to_json(plan), "plan");
   if (arguments.what_if) document["what_if"] = what_if_json(found.changes);
   std::string pytorch_table;
@@ -339,10 +395,15 @@ void write_plan(const PlanArguments& arguments, const std::optional<ForPytorch>&
                  report::html_report(
                      {.plan = plan, .changes = found.changes, .memory_limit_bytes = memory_limit}));
   if (arguments.json && !prices.empty()) document["sync_methods"] = sync_json(prices);
+  std::string machines;
+  if (input.what.machines && !input.priced) {
+    document["machines"] = machines_json(input.what, found.result, found.of_machines);
+    machines = machines_text(input.what, found.result, found.of_machines);
+  }
   if (!input.priced && arguments.json) document["search"] = search_json(found.result);
   write_output("", arguments.json ? document.dump() + "\n"
                                   : tables(arguments, plan, memory_limit, prices, found.changes) +
-                                        pytorch_table);
+                                        pytorch_table + machines);
   if (input.priced || arguments.json) return;
   std::cout.flush();
   std::cerr << search_text(found.result);
@@ -356,17 +417,17 @@ int run_plan(const PlanArguments& arguments, const CLI::App& app) {
   else if (app.count("--cut-at") > 0)
     throw ConfigError("--cut-at says where PyTorch cuts: expected --format pytorch with it");
   check_price(arguments, app);
+  check_subject(arguments, app);
   const PlanInput input = input_of(arguments);
   const PlanFindings found = find_plan(input, arguments.what_if);
-  if (!found.result.plan) return say_no(arguments, found.result.reason);
+  if (!found.result.plan) return say_no(arguments, input, found);
   write_plan(arguments, pytorch, input, found);
   return kExitYes;
 }
 
 void add_input(CLI::App& app, PlanArguments& arguments) {
   app.add_option("--profile", arguments.profile,
-                 "Profile (penstock profile, or PipeDream's graph.txt)")
-      ->required();
+                 "Profile (penstock profile, or PipeDream's graph.txt)");
   add_precision(
       app, arguments.precision,
       "The precision that the profile must have been measured in (default: any; the plan has the "
@@ -377,6 +438,11 @@ void add_input(CLI::App& app, PlanArguments& arguments) {
                      fmt::format("Threads of this machine, at most {}, instead of a cluster file",
                                  planner::kMaxPlannedWorkers));
   cluster->excludes(workers);
+  app.add_option("--machines", arguments.machines,
+                 "Instead of a cluster file: the machines that you have (TOML, docs/machines.md). "
+                 "Says what fits, how fast, and what would help")
+      ->excludes(workers)
+      ->excludes(cluster);
   app.add_option("--bandwidth", arguments.bandwidth,
                  "With --workers: links of this speed between them, e.g. 10Gbps")
       ->needs(workers);
@@ -384,8 +450,8 @@ void add_input(CLI::App& app, PlanArguments& arguments) {
       ->needs(workers);
   app.add_option(
          "--batch-size", arguments.batch_size,
-         "Samples per micro-batch that the profile was measured with, where it does not say "
-         "so itself (PipeDream's graph.txt)")
+         "Samples per micro-batch: of --model (default: 1), or that the profile was measured with, "
+         "where it does not say so itself (PipeDream's graph.txt)")
       ->check(whole_number(1, kMostSamples));
   app.add_option("--memory-limit", arguments.memory_limit,
                  "Memory per worker, e.g. 16GB (default: that of the cluster's devices)");

@@ -28,12 +28,25 @@ namespace penstock::tool {
 
 namespace {
 
+/// Whether the first input is a sequence of tokens, which an embedding looks up.
+bool reads_tokens(const model::Model& model) {
+  if (model.input_shapes().empty() || model.input_shapes().front().size() != 1) return false;
+  const auto& layers = model.graph().layers();
+  return std::any_of(layers.begin(), layers.end(), [](const graph::LayerNode& layer) {
+    return layer.kind.find("embedding") != std::string::npos &&
+           std::find(layer.inputs.begin(), layer.inputs.end(), graph::ValueRef::model_input(0)) !=
+               layer.inputs.end();
+  });
+}
+
 profile::Profile estimate(const options::ProfileRequest& request, const model::Model& model) {
   const profile::DeviceSpec device =
       parse_option("--device:", request.run.device,
                    [](const std::string& name) { return profile::find_device(name); });
-  return model::analytic_profile(
+  profile::Profile estimated = model::analytic_profile(
       model, device, {.batch_size = request.run.batch_size, .optimizer = request.optimizer});
+  if (reads_tokens(model)) estimated.lengths = {{.share = 1, .input_shapes = model.input_shapes()}};
+  return estimated;
 }
 
 /// What is measured, and how: a model, and its loss where it is not the usual one.

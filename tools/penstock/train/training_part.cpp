@@ -1,8 +1,11 @@
 #include "tools/penstock/train/training_part.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <spawn.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,6 +120,35 @@ void start_training_part(char** argv) {
   execv(path.c_str(), arguments.data());
   throw RuntimeError(
       fmt::format("cannot start the training part {}: {}", path, std::strerror(errno)));
+}
+
+void run_training_part(const std::vector<std::string>& words) {
+  check_address_space();
+  std::vector<std::string> all{find_training_part().string(),
+                               std::string(kPartOf) + PENSTOCK_VERSION};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (std::string& word : all) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = -1;
+  const int error =
+      posix_spawn(&child, all.front().c_str(), &files, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) {
+    throw RuntimeError(
+        fmt::format("cannot start the training part {}: {}", all.front(), std::strerror(error)));
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  const std::string what = fmt::format("'penstock {}' for this plan", words.front());
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitYes) return;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitUsage)
+    throw ConfigError(what + " found the mistake above");
+  throw RuntimeError(what + " failed as said above");
 }
 
 Command import_command(CLI::App& parent, char** argv) {

@@ -3,7 +3,9 @@
 // build) or in libexec/penstock (an installation), wherever links to the tool may point from.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace penstock::tool {
 
@@ -14,5 +16,11 @@ inline constexpr std::string_view kPartOf = "--part-of-penstock=";
 /// output, signals and process id are the training part's. Returns never. Throws RuntimeError: the
 /// part is missing or cannot be started, or a limit leaves it too little address space.
 [[noreturn]] void start_training_part(char** argv);
+
+/// Runs the training part with these words, such as {"profile", "--model", "mlp"}, and waits for
+/// it. What it prints on standard output is dropped. Throws as start_training_part; ConfigError
+/// where it found the words or what they name wrong, RuntimeError where it failed otherwise: it has
+/// said why.
+void run_training_part(const std::vector<std::string>& words);
 
 }  // namespace penstock::tool
