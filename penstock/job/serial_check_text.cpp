@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/util/files/json.h"
 
 namespace penstock::job {
@@ -22,6 +23,14 @@ std::string weights_text(const train::SerialCheck& check) {
                                 : "; weights are not compared, because the optimiser makes whole "
                                   "steps of the rounding "
                                   "where a gradient is zero: compare them with --optimizer sgd";
+}
+
+/// What the codings of boundaries did to the losses.
+std::string codings_text(const plan::Plan& plan, const train::SerialCheck& check) {
+  if (check.uncoded_losses.empty()) return "";
+  const double above = check.loss_above_uncoded();
+  return fmt::format("  messages in {}: losses {:.2g} % {} uncoded\n", plan::boundaries_text(plan),
+                     100 * std::abs(above), above < 0 ? "below" : "above");
 }
 
 /// All digits, so that a difference in the last bit shows.
@@ -65,6 +74,7 @@ std::string check_json(const plan::Plan& plan, const train::SerialCheck& check) 
       {"compares_weights", check.compares_weights},
       {"first_weight", check.first_weight.empty() ? Json(nullptr) : Json(check.first_weight)},
       {"losses", check.losses},
+      {"uncoded_losses", check.uncoded_losses},
       {"reference_losses", check.reference_losses},
       {"grad_norms", check.grad_norms},
       {"reference_grad_norms", check.reference_grad_norms}};
@@ -75,8 +85,8 @@ std::string check_text(const plan::Plan& plan, const train::SerialCheck& check) 
   const std::string what = fmt::format("{} {} ({} weights) against {}", to_string(plan.strategy),
                                        plan.config(), to_string(plan.weights), check.reference);
   if (check.equal()) {
-    return fmt::format("{}:\n  losses of {} steps {}{}\n", what, check.losses.size(),
-                       quality(check), weights_text(check));
+    return fmt::format("{}:\n  losses of {} steps {}{}\n{}", what, check.losses.size(),
+                       quality(check), weights_text(check), codings_text(plan, check));
   }
   if (check.first_difference < 0) {
     return fmt::format(

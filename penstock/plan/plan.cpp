@@ -138,6 +138,8 @@ void validate(const Link& link, size_t position, size_t num_stages) {
   }
   refuse_negative(where, "bytes", link.bytes);
   refuse_negative(where, "gradient_bytes", link.bytes_back());
+  refuse_negative(where, "width", link.width);
+  parse_boundary(to_string(link.coding));  // refuses a rank that is none
 }
 
 void validate_keep(const Plan& plan) {

@@ -13,6 +13,7 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/graph/model_graph.h"
+#include "penstock/plan/boundary_coding.h"
 #include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
@@ -117,13 +118,16 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// Tensors between two stages for one micro-batch; gradients flow back with the same size.
+/// Tensors between two stages for one micro-batch; gradients flow back with the same size. Sizes
+/// are those of the tensors as stages compute them: boundaries.h says what travels of them.
 struct Link {
   StageId from;
   StageId to;
   int64_t bytes = 0;
   /// Of the gradients that come back; nothing: as many. Fewer where no weight is behind a value.
   std::optional<int64_t> gradient_bytes = {};
+  BoundaryCoding coding = {};  ///< of both ways
+  int64_t width = 0;           ///< CodedValues::width
 
   int64_t bytes_back() const { return gradient_bytes.value_or(bytes); }
   bool operator==(const Link&) const = default;

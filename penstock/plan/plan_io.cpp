@@ -86,6 +86,8 @@ Json write_stage(const Stage& stage) {
 Json write_link(const Link& link) {
   Json json = {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}};
   if (link.gradient_bytes) json["gradient_bytes"] = *link.gradient_bytes;
+  if (!link.coding.is_exact()) json["coding"] = to_string(link.coding);
+  if (link.width > 0) json["width"] = link.width;
   return json;
 }
 
@@ -217,16 +219,6 @@ Stage read_stage(const JsonReader& reader, int64_t keep) {
   return stage;
 }
 
-Link read_link(const JsonReader& reader) {
-  const auto stage = [&](std::string_view key) {
-    return StageId{static_cast<int32_t>(reader.at(key).integer(0, kMaxStages))};
-  };
-  Link link{stage("from"), stage("to"), reader.at("bytes").integer(0)};
-  if (const auto gradients = reader.find("gradient_bytes"))
-    link.gradient_bytes = gradients->integer(0);
-  return link;
-}
-
 /// A value by its name; `parse` throws ConfigError for names of none.
 template <class Value>
 Value named(const JsonReader& reader, Value (*parse)(std::string_view)) {
@@ -243,6 +235,18 @@ Value named_or(const JsonReader& reader, std::string_view key, Value otherwise,
                Value (*parse)(std::string_view)) {
   const auto found = reader.find(key);
   return found ? named(*found, parse) : otherwise;
+}
+
+Link read_link(const JsonReader& reader) {
+  const auto stage = [&](std::string_view key) {
+    return StageId{static_cast<int32_t>(reader.at(key).integer(0, kMaxStages))};
+  };
+  Link link{stage("from"), stage("to"), reader.at("bytes").integer(0)};
+  if (const auto gradients = reader.find("gradient_bytes"))
+    link.gradient_bytes = gradients->integer(0);
+  link.coding = named_or(reader, "coding", link.coding, parse_boundary);
+  link.width = reader.integer_or("width", 0, 0);
+  return link;
 }
 
 Strategy read_strategy(const JsonReader& reader, std::span<const Strategy> known) {

@@ -148,6 +148,20 @@ TEST(PlanIo, ThePrecisionIsReadBackAndNamesAreChecked) {
   EXPECT_THROW(to_json(plan), ConfigError);
 }
 
+TEST(PlanIo, CodingsOfLinksAreReadBackAndOthersAreNotWritten) {
+  Plan plan = sample_plan();
+  EXPECT_EQ(to_json(plan).find("coding"), std::string::npos);
+  plan.links.front().coding = parse_boundary("subspace:160");
+  plan.links.front().width = 512;
+  EXPECT_EQ(parse_plan(to_json(plan), "p"), plan);
+  std::string text = to_json(plan);
+  text.replace(text.find("subspace:160"), 12, "subspace:no!");
+  EXPECT_THAT(tests::message_of<ParseError>([&] { parse_plan(text, "p"); }),
+              AllOf(HasSubstr("links[0].coding"), HasSubstr("expected a rank")));
+  plan.links.front().coding.rank = 0;
+  EXPECT_THROW(to_json(plan), ConfigError);
+}
+
 TEST(PlanIo, ConstantsOfAStageAreReadBack) {
   Plan plan = sample_plan();
   plan.stages[0].constant_bytes = 1'000'000;

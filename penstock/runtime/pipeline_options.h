@@ -10,13 +10,22 @@
 #include "penstock/model/device/devices.h"
 #include "penstock/model/parameter_optimizers.h"
 #include "penstock/model/team_loss.h"
+#include "penstock/plan/boundary_coding.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/util/ids.h"
 #include "penstock/util/numbers/precision.h"
 
 namespace penstock::runtime {
 
 class World;
+
+/// Two stages between which values travel in a coding; with teams, whole stages.
+struct CodedBoundary {
+  StageId from;
+  StageId to;
+  plan::BoundaryCoding coding;
+};
 
 struct PipelineOptions {
   uint64_t seed = 1;                            ///< initial weights
@@ -44,6 +53,8 @@ struct PipelineOptions {
   /// By layer: whether gradients are rounded to `gradient_precision` although the stage has one
   /// replica, as where it has several. For reference runs; empty: none.
   std::vector<bool> rounded_layers = {};
+  /// Boundaries whose values and gradients are coded (boundary_codings.h); the others' are not.
+  std::vector<CodedBoundary> boundaries = {};
   /// By stage: whether its replicas share out the optimiser's state (weight_shares.h), so that each
   /// keeps and steps its share of the weights only; the same weights bit for bit. Nothing to a
   /// stage with one replica. Not `asynchronous`. Empty: none.

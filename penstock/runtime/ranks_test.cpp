@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <mutex>
+#include <utility>
+
 #include "penstock/runtime/fabric/faulty/testing_faulty_world.h"
 #include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/runtime/fabric/testing_ranks.h"
@@ -128,6 +131,51 @@ TEST_P(RanksTest, RoundGradientsAsOneRankDoes) {
       }
     }
   }
+}
+
+/// Coded messages travel in every way, and their decoded numbers are those of one rank.
+TEST_P(RanksTest, CodeBoundariesAsOneRankDoes) {
+  const model::Model model = skip_model(0.1);
+  Case setup{.kind = Strategy::OneFOneBFlush, .replicas = {2, 1, 1}, .parts = 4, .samples = 48};
+  const std::vector<int> ranks = {0, 1, 1, 2};
+  const auto bytes_sent = [&](std::vector<Trained>& parts) {
+    int64_t bytes = 0;
+    std::mutex mutex;
+    const auto failures = on_ranks(GetParam(), ranks, [&](World& world, size_t rank) {
+      parts[rank] = train(model, setup, &world);
+      const std::lock_guard lock(mutex);
+      bytes += world.wire().sent_bytes;
+    });
+    EXPECT_THAT(failures, ::testing::Each(""));
+    return bytes;
+  };
+  std::vector<Trained> exact(3);
+  const int64_t exact_bytes = bytes_sent(exact);
+  for (const char* name : {"bfloat16", "int8", "subspace:5"}) {
+    SCOPED_TRACE(name);
+    setup.boundaries.clear();
+    for (const auto& [from, to] : {std::pair(0, 1), {0, 2}, {1, 2}})
+      setup.boundaries.push_back({StageId{from}, StageId{to}, plan::parse_boundary(name)});
+    const Trained expected = train(model, setup);
+    EXPECT_NE(expected.losses, exact.front().losses);
+    std::vector<Trained> parts(3);
+    const int64_t bytes = bytes_sent(parts);
+    expect_same_bits(joined(parts), expected);
+    if (exact_bytes > 0) EXPECT_LT(bytes, exact_bytes);
+  }
+}
+
+TEST_P(RanksTest, RefuseDifferentCodings) {
+  const model::Model model = skip_model();
+  const auto failures = on_ranks(GetParam(), {0, 1}, [&](World& world, size_t rank) {
+    Case setup{.kind = Strategy::GPipe, .replicas = {1, 1}, .samples = 12};
+    setup.boundaries = {
+        {StageId{0}, StageId{1}, plan::parse_boundary(rank == 0 ? "bfloat16" : "float16")}};
+    train(model, setup, &world);
+  });
+  if (GetParam().name != "local")
+    EXPECT_THAT(failures, ::testing::Each(AllOf(HasSubstr("bfloat16 from stage 0 to 1"),
+                                                HasSubstr(" float16 from stage 0 to 1"))));
 }
 
 /// Batch norm, whose statistics differ between replicas, and a weight that two stages share.

@@ -55,20 +55,22 @@ void add_stage(RunSetup& setup, const Stages& stages, size_t stage) {
 }
 
 RunSetup make_setup(const Stages& stages, const RunRequest& request, const DeviceLinks* links,
-                    const MessageLayout& layout) {
+                    const BoundaryCodings& codings) {
   const BatchSource& source = request.source;
   RunSetup setup{
       .schedule = request.schedule,
       .weights = {},
       .sync = stages.options.sync,
       .gradient_precision = stages.options.gradient_precision,
+      .codings = codings.text(),
       .staleness = stages.options.staleness,
       .ties = stages.ties.groups,
       .num_model_weights = stages.modules.front()->num_model_weights(),
       .layout =
-          [links, layout](const Message& message) {
-            std::vector<TensorLayout> tensors = layout(message);
-            const bool by_link = links != nullptr && links->carries(message);
+          [links, codings](const Message& message) {
+            std::vector<TensorLayout> tensors = codings.layout(message);
+            const bool by_link =
+                links != nullptr && links->carries(message) && !codings.codes(message);
             return by_link ? mask_layout(tensors.size()) : tensors;
           },
       .mini_batch_samples =
@@ -166,9 +168,10 @@ Run make_run(const Stages& stages, Handover& handover, const RunRequest& request
   const MessageLayout layout = [&stages, &source = request.source](const Message& message) {
     return layout_of(stages, message, source);
   };
+  const BoundaryCodings codings(options.boundaries, stages.teams, request.source, layout);
   Run run{.pipeline = options,
           .request = request,
-          .setup = make_setup(stages, request, links, layout),
+          .setup = make_setup(stages, request, links, codings),
           .table = schedule::WorkerTable(request.schedule.shape),
           .training = training,
           .loss = loss_of(options, request.options, training),
@@ -181,6 +184,7 @@ Run make_run(const Stages& stages, Handover& handover, const RunRequest& request
                       .links = links,
                       .layout = layout,
                       .exchanges = make_exchanges(stages, training, links)},
+          .codings = codings,
           .boards = make_boards(stages, request.schedule.shape)};
   if (training && scales_loss(options.precision)) {
     const graph::ValueRef output = stages.model.graph().outputs().front();

@@ -11,6 +11,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/runtime/batch_source.h"
+#include "penstock/runtime/boundary_codings.h"
 #include "penstock/runtime/device/rank_devices.h"
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/loss_scale.h"
@@ -58,6 +59,7 @@ struct Run {
   /// is scaled.
   std::vector<int64_t> loss_versions = {};
   RankDevices devices;
+  BoundaryCodings codings;
   /// By stage, of replicas that share their weights; null: they add their gradients otherwise.
   std::vector<std::shared_ptr<GradientBoard>> boards = {};
 

@@ -242,8 +242,9 @@ void StageWorker::hand_over_outputs(const Action& action, StageRun& from) {
   if (stages_.size() == 1) return;
   for (const StageId to : from.module().target_stages()) {
     if (run_.table.worker_of(to, action.micro_batch) != worker_) continue;
+    const Message message{.from = from.stage(), .to = to, .micro_batch = action.micro_batch};
     stage(to).take_inputs(action.micro_batch, from.stage(),
-                          from.give_outputs(action.micro_batch, to));
+                          handed_over(message, from.give_outputs(action.micro_batch, to)));
   }
 }
 
@@ -251,9 +252,31 @@ void StageWorker::hand_over_gradients(const Action& action, StageRun& from) {
   if (stages_.size() == 1) return;
   for (const StageId to : from.module().source_stages()) {
     if (run_.table.worker_of(to, action.micro_batch) != worker_) continue;
+    const Message message{
+        .backward = true, .from = from.stage(), .to = to, .micro_batch = action.micro_batch};
     stage(to).take_gradients(action.micro_batch, from.stage(),
-                             from.give_gradients(action.micro_batch, to));
+                             handed_over(message, from.give_gradients(action.micro_batch, to)));
   }
+}
+
+model::Tensors StageWorker::handed_over(const Message& message, model::Tensors tensors) {
+  if (!run_.codings.codes(message)) return tensors;
+  return decoded(message, coded(message, std::move(tensors)));
+}
+
+model::Tensors StageWorker::coded(const Message& message, model::Tensors tensors) {
+  tensors = device_->to_host(std::move(tensors));
+  const auto scope = device_->enter_host();
+  return run_.codings.encode(message, std::move(tensors));
+}
+
+model::Tensors StageWorker::decoded(const Message& message, model::Tensors tensors) {
+  const model::MemoryScope memory(MemoryKind::Messages);
+  {
+    const auto scope = device_->enter_host();
+    tensors = run_.codings.decode(message, std::move(tensors));
+  }
+  return device_->to_device(std::move(tensors));
 }
 
 void StageWorker::wait(const std::function<WaitResult(Wait&)>& call) {
@@ -279,8 +302,12 @@ void StageWorker::send(const Action& action) {
   model::Tensors tensors = is_backward ? from.give_gradients(action.micro_batch, action.peer)
                                        : from.give_outputs(action.micro_batch, action.peer);
   const Message message = message_of(action);
-  const WorkerId receiver = run_.table.worker_of(message.to, message.micro_batch);
-  tensors = run_.devices.leave(message, receiver, std::move(tensors), *device_);
+  if (run_.codings.codes(message)) {
+    tensors = coded(message, std::move(tensors));
+  } else {
+    const WorkerId receiver = run_.table.worker_of(message.to, message.micro_batch);
+    tensors = run_.devices.leave(message, receiver, std::move(tensors), *device_);
+  }
   // Outputs are activations, too, and stay them.
   if (is_backward) are_messages(tensors);
   wait([&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
@@ -291,7 +318,9 @@ void StageWorker::receive(const Action& action) {
   const Message message = message_of(action);
   model::Tensors tensors;
   wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
-  tensors = run_.devices.arrive(message, std::move(tensors), *device_);
+  tensors = run_.codings.codes(message)
+                ? decoded(message, std::move(tensors))
+                : run_.devices.arrive(message, std::move(tensors), *device_);
   are_messages(tensors);
   if (endless_ && !is_backward && !tensors.front().defined())
     return endless_->end_before(action.micro_batch);

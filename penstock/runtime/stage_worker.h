@@ -62,6 +62,12 @@ class StageWorker {
   /// Stages of this worker exchange tensors without messages.
   void hand_over_outputs(const schedule::Action& action, StageRun& from);
   void hand_over_gradients(const schedule::Action& action, StageRun& from);
+  /// What a stage of this worker gets of another one.
+  model::Tensors handed_over(const Message& message, model::Tensors tensors);
+  /// Of a message that is coded: what travels of it, in the host's memory.
+  model::Tensors coded(const Message& message, model::Tensors tensors);
+  /// What has been received of one, on the device.
+  model::Tensors decoded(const Message& message, model::Tensors tensors);
 
   StageRun& stage(StageId id);
   /// Runs a blocking call of the fabric, records its waiting time, and turns a failed result into

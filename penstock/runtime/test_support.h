@@ -123,8 +123,9 @@ struct Case {
   int64_t groups = 0;  ///< PipelineOptions::gradient_groups
   FloatType gradient_precision = FloatType::Float32;
   Precision precision = Precision::Float32;
-  LossScaleState loss_scale = {};         ///< before the run
-  std::vector<bool> rounded_layers = {};  ///< PipelineOptions
+  LossScaleState loss_scale = {};              ///< before the run
+  std::vector<bool> rounded_layers = {};       ///< PipelineOptions
+  std::vector<CodedBoundary> boundaries = {};  ///< PipelineOptions
   bool norm = false;
   double max_grad_norm = 0;
   std::vector<bool> shard_optimizer = {};  ///< PipelineOptions
@@ -189,6 +190,7 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .gradient_precision = setup.gradient_precision,
                      .precision = setup.precision,
                      .rounded_layers = setup.rounded_layers,
+                     .boundaries = setup.boundaries,
                      .shard_optimizer = setup.shard_optimizer,
                      .flushes = setup.flushes,
                      .world = world,

@@ -33,6 +33,14 @@ std::vector<int64_t> planned_memory(const PlannedModel& model, const plan::Plan&
   return bytes;
 }
 
+std::vector<runtime::CodedBoundary> coded_boundaries(const plan::Plan& plan) {
+  std::vector<runtime::CodedBoundary> boundaries;
+  for (const plan::Link& link : plan.links) {
+    if (!link.coding.is_exact()) boundaries.push_back({link.from, link.to, link.coding});
+  }
+  return boundaries;
+}
+
 }  // namespace
 
 runtime::PipelineOptions pipeline_options(const PlannedModel& model, const TrainOptions& options,
@@ -46,6 +54,7 @@ runtime::PipelineOptions pipeline_options(const PlannedModel& model, const Train
           .gradient_precision = options.plan.gradient_precision,
           .precision = options.plan.precision,
           .rounded_layers = model.per_layer(options.rounded_layers),
+          .boundaries = coded_boundaries(options.plan),
           .shard_optimizer = model.per_stage(plan::sharded_stages(options.plan)),
           .flushes = options.plan.weights == plan::WeightPolicy::Flush,
           .staleness = options.staleness,

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "penstock/model/device/same_results.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/plan/weight_rules.h"
 #include "penstock/runtime/fabric/world.h"
@@ -86,6 +88,23 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
     serial.stages[0].layers.push_back(layer.name);
   return serial;
 }
+
+/// The same stages and codings, one after the other on one worker, which hands over to itself what
+/// others would send.
+plan::Plan coded_on_one_worker(const plan::Plan& plan) {
+  plan::Plan serial = plan;
+  serial.strategy = plan::Strategy::Interleaved;
+  serial.slack = 0;
+  serial.cluster = cluster::local_cluster(1, 1);
+  serial.worker_of_replica.assign(plan.stages.size(), 0);
+  for (plan::Stage& stage : serial.stages) {
+    plan::Stage alone{.layers = std::move(stage.layers)};
+    stage = std::move(alone);
+  }
+  return serial;
+}
+
+bool is_coded(const plan::Plan& plan) { return !plan::boundaries_text(plan).empty(); }
 
 /// The layers of replicated stages, whose gradients are rounded where they travel in 16 bits.
 std::vector<bool> replicated_layers(const plan::Plan& plan, const model::Model& model) {
@@ -182,7 +201,26 @@ TrainResult run(const model::Model& model, const DataSplit& data, const TrainOpt
   return result;
 }
 
+/// Of the same training with messages as they are: on one worker, or in one thread.
+std::vector<double> losses_without_codings(const model::Model& model, const DataSplit& data,
+                                           const TrainOptions& options, TrainOptions own) {
+  own.plan = options.plan;
+  plan::set_boundaries(own.plan, {});
+  if (traits(options.plan.weights).drains) {
+    own.plan = on_one_worker(own.plan, model);
+    return run(model, data, own).losses;
+  }
+  for (plan::Stage& stage : own.plan.stages) stage.tensor = 1;
+  return replay_serially(model, data, own).losses;
+}
+
 }  // namespace
+
+double SerialCheck::loss_above_uncoded() const {
+  if (uncoded_losses.empty() || uncoded_losses.size() != losses.size()) return 0;
+  const double uncoded = std::accumulate(uncoded_losses.begin(), uncoded_losses.end(), 0.0);
+  return std::accumulate(losses.begin(), losses.end(), 0.0) / uncoded - 1;
+}
 
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
                                  const TrainOptions& options, int64_t steps) {
@@ -218,10 +256,12 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   check.compares_weights = !has_teams || model::traits(options.optimizer.kind).steps_add_up;
   TrainResult result;
   std::vector<model::Tensors> reference_weights;
+  const bool codes = is_coded(options.plan);
   const double tolerance =
-      options.plan.precision == Precision::Float32 ? kTolerance : kShortTolerance;
+      options.plan.precision == Precision::Float32 && !codes ? kTolerance : kShortTolerance;
   if (traits(shape.policy).drains) {
-    check.reference = "one worker with the same micro-batches";
+    check.reference = codes ? "one worker with the same micro-batches and coded boundaries"
+                            : "one worker with the same micro-batches";
     if (has_several_kinds(options)) check.tolerance = tolerance;
     if (has_teams) {
       check.reference += ", which adds in another order than teams";
@@ -237,7 +277,8 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     run_options.device_of_worker = reference_device(options);
     run_options.device_graphs = false;
     run_options.world = nullptr;
-    run_options.plan = on_one_worker(options.plan, model);
+    run_options.plan =
+        codes ? coded_on_one_worker(options.plan) : on_one_worker(options.plan, model);
     run_options.rounded_layers = replicated_layers(options.plan, model);
     TrainResult serial = run(model, data, run_options);
     check.reference_losses = std::move(serial.losses);
@@ -255,6 +296,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     check.reference_grad_norms = std::move(replay.grad_norms);
     reference_weights = std::move(replay.weights);
   }
+  if (codes) check.uncoded_losses = losses_without_codings(model, data, options, run_options);
   check.losses = std::move(result.losses);
   check.grad_norms = std::move(result.grad_norms);
   compare_numbers(check.losses, check.reference_losses, check);

@@ -21,6 +21,8 @@ struct SerialCheck {
   double tolerance = 0;   ///< 0: bit for bit
   std::vector<double> losses;
   std::vector<double> reference_losses;
+  /// Where boundaries are coded: of the same training without codings; otherwise empty.
+  std::vector<double> uncoded_losses;
   std::vector<double> grad_norms;  ///< both empty unless norms are recorded
   std::vector<double> reference_grad_norms;
   /// Position of the first step whose loss or norm differs; -1: none.
@@ -32,15 +34,18 @@ struct SerialCheck {
   /// optimiser makes steps of one size of the rounding where a gradient is zero.
   bool compares_weights = true;
 
+  /// By how much the mean of `losses` is above that of `uncoded_losses`, as a share of the latter;
+  /// 0 where nothing is coded.
+  double loss_above_uncoded() const;
   bool equal() const { return first_difference < 0 && first_weight.empty(); }
 };
 
 /// Trains for at most `steps` steps with the plan, and again as reference: under flush on one
-/// worker, with the same micro-batches and the same groups of gradients; under a policy that delays
-/// weights in a single thread that replays the delays (serial_replay.h). Starts from fresh weights,
-/// without evaluation, checkpoints or observers. With TrainOptions::world, rank 0 makes the
-/// reference and compares; elsewhere the result is empty. Throws ConfigError (steps < 1, or
-/// recomputation under "latest", whose activations come from two versions), RuntimeError when
+/// worker, with the same micro-batches, groups of gradients and coded boundaries; under a policy
+/// that delays weights in a single thread that replays the delays (serial_replay.h). Starts from
+/// fresh weights, without evaluation, checkpoints or observers. With TrainOptions::world, rank 0
+/// makes the reference and compares; elsewhere the result is empty. Throws ConfigError (steps < 1,
+/// or recomputation under "latest", whose activations come from two versions), RuntimeError when
 /// stopped before the end, and the errors of train().
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
                                  const TrainOptions& options, int64_t steps);

@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "penstock/model/zoo.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/train/serial_replay.h"
 #include "penstock/train/test_training.h"
@@ -107,6 +108,50 @@ TEST(SerialCheck, TeamsWhoseOptimiserMakesStepsOfRoundingAreComparedByTheirLosse
   EXPECT_TRUE(check.equal());
   EXPECT_FALSE(check.compares_weights);
   EXPECT_LT(check.largest_difference, 1e-5);
+}
+
+plan::Plan coded(plan::Plan plan, const model::Model& model, const char* name) {
+  plan::add_links(plan, model.graph());
+  for (plan::Link& link : plan.links) link.coding = plan::parse_boundary(name);
+  return plan;
+}
+
+TEST(SerialCheck, CodedBoundariesTrainBitForBitLikeOneWorkerWithTheSame) {
+  const DataSplit data = feature_data();
+  for (const auto& [tied, name] : {std::pair(false, "int8"), {true, "bfloat16"}}) {
+    const model::Model model = branching_model(0.2, tied);
+    for (const ScheduleCase& c : flush_cases()) {
+      SCOPED_TRACE(title_of(c) + " " + name);
+      TrainOptions options = check_options(coded(plan_for(model, c), model, name));
+      options.max_grad_norm = tied ? 0 : 0.3;
+      const SerialCheck check = check_against_serial(model, data, options, 4);
+      expect_equal(check, 4);
+      if (c.replicas.size() == 1) continue;
+      ASSERT_EQ(check.uncoded_losses.size(), 4U);
+      EXPECT_NE(check.uncoded_losses, check.losses);
+      EXPECT_NE(check.loss_above_uncoded(), 0);
+      EXPECT_LT(std::abs(check.loss_above_uncoded()), 0.02);
+    }
+  }
+}
+
+TEST(SerialCheck, CodedBoundariesOfDelayedWeightsEqualTheirReplay) {
+  const model::Model model = branching_model(0.2);
+  const DataSplit data = feature_data();
+  for (const char* name : {"bfloat16", "float16", "int8", "subspace:5"}) {
+    for (const ScheduleCase& c : {ScheduleCase{"1f1b", {1, 1, 1}, 1, 1, "stash"},
+                                  ScheduleCase{"1f1b", {2, 1}, 2, 1, "stash"}}) {
+      SCOPED_TRACE(title_of(c) + " " + name);
+      const TrainOptions options = check_options(coded(plan_for(model, c), model, name));
+      const SerialCheck check = check_against_serial(model, data, options, 6);
+      EXPECT_TRUE(check.equal()) << check.first_difference << " " << check.first_weight << " "
+                                 << check.largest_difference;
+      EXPECT_NE(check.uncoded_losses, check.losses);
+      // The replay is nearer to the run than training without codings is.
+      EXPECT_LT(check.largest_difference,
+                0.5 * std::abs(check.uncoded_losses.back() / check.losses.back() - 1));
+    }
+  }
 }
 
 /// Weights without biases: the biases have half the rate and no decay.

@@ -23,6 +23,7 @@
 #include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/train/checkpoint_checks.h"
+#include "penstock/train/coded_cuts.h"
 #include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/step_numbers.h"
@@ -110,6 +111,7 @@ class SerialReplay {
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0},
                model::layer_precisions(model, options.plan.precision)),
+        boundaries_(options.plan),
         optimizers_(model, compensated_optimizer(optimizer_of(options), options.plan.compensation)),
         carried_(whole_.carried_offsets().back()) {
     for (const StageId stage : stage_of_layer_) last_stage_ = std::max(last_stage_, stage);
@@ -138,6 +140,9 @@ class SerialReplay {
     const StageId stage = stage_of_layer_[uses_[use].layer.index()];
     return is_short(precision_) ? options_.plan.stages[stage.index()].replicas : 1;
   }
+  /// The model's outputs; what crosses a boundary is coded, both ways.
+  model::Tensors forward(const model::Tensors& leaves, const model::Tensors& inputs,
+                         const model::ForwardContext& context) const;
   /// By weight.
   model::Tensors sums_of_weights(GradientSums sums) const;
   const at::Tensor& weight(size_t use, int64_t version) const;
@@ -158,6 +163,7 @@ class SerialReplay {
   StageId last_stage_{0};
   StageId loss_stage_{0};
   runtime::StageModule whole_;
+  CodedCuts boundaries_;
   model::ParameterOptimizers optimizers_;
   std::vector<double> delays_;  ///< by stage; of this epoch
   std::vector<Weight> weights_;
@@ -251,8 +257,8 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
   for (at::Tensor& input : inputs) input = model::as_activation(input, options_.plan.precision);
   const int64_t place = b.value % std::min(options_.plan.micro_batches, options_.mini_batch_size);
   model::Tensors carried = options_.carry_state ? carried_.before(place) : model::Tensors{};
-  const model::Tensors outputs = whole_.forward(
-      leaves, buffers_, inputs, {.training = true, .seed = batches.seed(b), .carried = carried});
+  const model::Tensors outputs =
+      forward(leaves, inputs, {.training = true, .seed = batches.seed(b), .carried = carried});
   if (options_.carry_state) carried_.keep(place, std::move(carried));
   const at::Tensor output = model::as_float32(outputs.at(whole_.model_outputs().front()));
   const model::LossResult loss = loss_(output, batches.targets(b), batches.size_of(mini_batch));
@@ -275,6 +281,32 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
     sums.add(use, b.value % rounding_replicas(use), gradient);
   }
   return loss.loss_sum;
+}
+
+model::Tensors SerialReplay::forward(const model::Tensors& leaves, const model::Tensors& inputs,
+                                     const model::ForwardContext& context) const {
+  if (boundaries_.empty()) return whole_.forward(leaves, buffers_, inputs, context);
+  model::Tensors values = inputs;
+  values.resize(whole_.num_slots());
+  std::map<std::pair<size_t, StageId>, at::Tensor> coded;
+  const auto read = [&](size_t slot, StageId reader) -> at::Tensor {
+    if (slot < inputs.size()) return values[slot];
+    const StageId maker = stage_of_layer_[whole_.layers()[whole_.maker_of(slot)].index()];
+    if (maker == reader) return values[slot];
+    at::Tensor& value = coded[{slot, reader}];
+    if (!value.defined()) value = boundaries_.coded(values[slot], maker, reader, context.seed);
+    return value;
+  };
+  for (size_t i = 0; i < whole_.layers().size(); ++i) {
+    const runtime::LayerPlace& place = whole_.places()[i];
+    const StageId stage = stage_of_layer_[whole_.layers()[i].index()];
+    model::Tensors arguments;
+    for (const size_t k : place.arguments) arguments.push_back(read(place.sources[k], stage));
+    model::Tensors results = whole_.forward_layer(i, leaves, buffers_, arguments, context);
+    std::move(results.begin(), results.end(),
+              values.begin() + static_cast<std::ptrdiff_t>(place.first_output));
+  }
+  return whole_.outputs_of(values);
 }
 
 model::Tensors SerialReplay::sums_of_weights(GradientSums sums) const {

@@ -79,6 +79,20 @@ TEST(DeviceRun, SeveralStagesOfAWorkerShareItsStream) {
                                      .chunks = 2});
 }
 
+TEST(DeviceRun, CodedMessagesGoThroughTheHost) {
+  // A number that is rounded the other way changes later ones.
+  constexpr double kRoundedOtherwise = 0.03;
+  for (const char* name : {"bfloat16", "int8"}) {
+    Case setup{.kind = Strategy::ZbV, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = 36};
+    for (int32_t to = 1; to < 4; ++to) {
+      for (int32_t from = 0; from < to; ++from)
+        setup.boundaries.push_back({StageId{from}, StageId{to}, plan::parse_boundary(name)});
+    }
+    expect_same_on({kFirst, kCpu}, setup, kRoundedOtherwise);
+    expect_same_on({kFirst, kSecond}, setup, kRoundedOtherwise);
+  }
+}
+
 TEST(DeviceRun, ReplicasShareOutTheOptimisersState) {
   for (const bool norm : {false, true}) {
     const Case setup{.kind = Strategy::DataParallel,

@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "penstock/model/layer.h"
@@ -58,8 +59,9 @@ struct RunSetup {
   std::vector<StageWeights> weights;   ///< per stage
   plan::GradientSync sync = plan::GradientSync::Ordered;
   FloatType gradient_precision =
-      FloatType::Float32;                        ///< in which gradients travel between replicas
-  int64_t staleness = 0;                         ///< rounds; asynchronous
+      FloatType::Float32;    ///< in which gradients travel between replicas
+  std::string codings = {};  ///< of messages, which `layout` knows: "int8 from stage 0 to 1"
+  int64_t staleness = 0;     ///< rounds; asynchronous
   std::vector<StateSharing> state_sharing = {};  ///< per stage; empty: none
   std::vector<TieGroup> ties = {};
   size_t num_model_weights = 0;  ///< length of the flat list that NormShare numbers

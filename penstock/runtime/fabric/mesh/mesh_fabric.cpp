@@ -20,10 +20,11 @@ int64_t meet(MeshHub& hub, const RunSetup& setup, Wait& wait) {
   const int64_t offset = hub.mesh().clock_offset(0).ns;
   net::WireWriter out;
   out.text(
-      fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits, {} in {}",
+      fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits, {} in {}{}",
                   setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
                   setup.schedule.shape.micro_batches, actions, setup.credits,
-                  plan::to_string(setup.sync), to_string(setup.gradient_precision)));
+                  plan::to_string(setup.sync), to_string(setup.gradient_precision),
+                  setup.codings.empty() ? "" : ", messages in " + setup.codings));
   out.put<int64_t>(steady_ns() + offset);
   const std::vector<std::string> texts = hub.all_gather(out.take(), wait);
   net::WireReader first(texts.front());
