@@ -643,6 +643,41 @@ def teams(bench):
               [runs[0] / best for runs, best in zip(found["auto"], fastest)], 0.97)
 
 
+BOUNDARY_MODEL = ("--model", "gpt", "--width", 256, "--depth", 4, "--heads", 4, "--input", 128,
+                  "--classes", 512, "--untied", "--dropout", 0)
+BOUNDARY_CODINGS = ("float32", "bfloat16", "int8", "subspace:64", "auto")
+
+
+def boundaries(bench):
+    """Two hosts with a stage each: what codings of their boundary bring."""
+    rate, seconds = min(bench.args.rates), 0.3 if bench.args.quick else 5
+    found = {coding: [] for coding in BOUNDARY_CODINGS}
+    profile, _ = bench.profile(BOUNDARY_MODEL, 4)
+    for number in range(1 if bench.args.quick else bench.args.rounds):
+        with Lab([Link(rate)] * 2) as lab:
+            cluster = cluster_file(bench, 2, job_link(bench, lab))
+            first = number % len(BOUNDARY_CODINGS)
+            for coding in BOUNDARY_CODINGS[first:] + BOUNDARY_CODINGS[:first]:
+                path = bench.folder / "boundary.plan.json"
+                plan = bench.penstock("plan", "--profile", profile, "--cluster", cluster,
+                                      "--strategy", "1f1b-flush", "--straight", "--all-workers",
+                                      "--micro-batches", 8, "--boundary", coding, "-o", path)
+                measured, computation = planned_run(bench, lab, BOUNDARY_MODEL, path, seconds)
+                found[coding].append((measured, plan["throughput_samples_per_s"]))
+                chosen = [link.get("coding", "float32") for link in plan["links"]]
+                bench.log(f"    {coding} ({', '.join(chosen)}): measured {measured:.1f}, predicted "
+                          f"{found[coding][-1][1]:.1f} samples/s, computation x {computation:.2f}")
+    bench.details["boundaries"] = found
+    where = f"2 hosts, {formulas.show_rate(rate)}"
+    for coding, runs in found.items():
+        # A plan that is made of a profile does not know how wide tokens are.
+        is_priced = not coding.startswith("subspace")
+        ratios = [measured / predicted for measured, predicted in runs] if is_priced else None
+        bench.row("boundaries", f"{where}: {coding}", "samples/s", None,
+                  [measured for measured, _ in runs], 0.85 if is_priced else None,
+                  1.15 if is_priced else None, ratios=ratios)
+
+
 DDP_TARGET = 1.0
 
 
@@ -908,5 +943,5 @@ def faults(bench):
 ALL = {
     "links": links, "bytes": bytes_on_wires, "strategies": strategies,
     "precisions": precisions, "overlap": overlap, "machines": machines, "teams": teams,
-    "ddp": ddp, "large": large, "allreduce": allreduce, "faults": faults
+    "boundaries": boundaries, "ddp": ddp, "large": large, "allreduce": allreduce, "faults": faults
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/plan/interval.h"
 #include "penstock/report/plan/plan_view.h"
 #include "penstock/report/text/text.h"
@@ -127,6 +128,7 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
     }
   }
   plan.compensation = use.compensation.value_or(plan.compensation);
+  if (use.boundaries) plan::take_boundaries(plan, *use.boundaries);
   for (plan::Stage& stage : plan.stages) {
     stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
     stage.shares_weights &= use.share_weights && plan.weights == plan::WeightPolicy::Flush;

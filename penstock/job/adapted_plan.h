@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "penstock/plan/plan.h"
 
@@ -16,6 +17,8 @@ struct PlanUse {
   std::optional<int64_t> micro_batches = {};            ///< per step; nothing: the plan's
   std::optional<plan::WeightPolicy> weights = {};       ///< nothing: the plan's
   std::optional<plan::Compensation> compensation = {};  ///< nothing: the plan's
+  /// Links whose codings the plan takes; nothing: its own.
+  std::optional<std::vector<plan::Link>> boundaries = {};
   bool shard_optimizer = false;  ///< of every stage with replicas; otherwise as the plan says
   /// Where the plan says so, replicas have their weights once (plan::Stage::shares_weights);
   /// otherwise none do: they are in several processes, or the optimiser needs whole weights.

@@ -8,6 +8,7 @@
 
 #include "penstock/job/measured_profile.h"
 #include "penstock/job/own_cluster.h"
+#include "penstock/job/token_width.h"
 #include "penstock/model/parameter_optimizers.h"
 #include "penstock/model/precision.h"
 #include "penstock/options/check_profile.h"
@@ -63,6 +64,7 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
                                .compensation = request.compensation,
                                .sync = request.sync,
                                .gradient_precision = request.gradient_precision,
+                               .boundary = request.boundary,
                                .micro_batches = request.micro_batches};
   // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not
   // know.
@@ -76,6 +78,7 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
   options.global_norm = request.global_norm;
   options.gradient_groups = request.gradient_groups;
   options.straight = request.straight;
+  options.token_width = token_width(model);
   options.tensor = request.tensor;
   options.sequence = request.sequence ? planner::Choice::Always : planner::Choice::Never;
   options.optimizer_state_per_weight = model::state_per_weight(

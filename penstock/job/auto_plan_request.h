@@ -12,6 +12,7 @@
 #include "penstock/job/listener.h"
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/plan/boundary_coding.h"
 #include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
@@ -31,6 +32,8 @@ struct AutoPlanRequest {
   Precision precision = Precision::Float32;                    ///< in which the model computes
   std::optional<plan::WeightPolicy> weights = {};              ///< nothing: the strategy's own
   plan::Compensation compensation = plan::Compensation::None;  ///< of the delays
+  /// PlanOptions::boundary
+  std::optional<plan::BoundaryCoding> boundary = plan::BoundaryCoding{};
   int workers = 1;
   std::optional<int> tensor = 1;  ///< PlanOptions::tensor
   bool sequence = false;          ///< plan::Stage::sequence of all stages with teams

@@ -20,6 +20,7 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/model/input_spec.h"
 #include "penstock/options/rows.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint_checks.h"
@@ -304,6 +305,7 @@ class Preparation {
     request.plan.weights = plan.weights;
     request.plan.compensation = plan.compensation;
     request.plan.sync = options::SyncRequest{plan.sync};
+    request.plan.boundary = options::BoundaryRequest{plan::common_boundary(plan)};
     request.plan.gradient_precision = plan.gradient_precision;
     request.plan.precision = plan.precision;
     std::map<std::string, std::string> kept = options::kept_options(request);

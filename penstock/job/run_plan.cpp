@@ -10,9 +10,12 @@
 #include "penstock/job/adapted_plan.h"
 #include "penstock/job/auto_plan.h"
 #include "penstock/job/auto_plan_together.h"
+#include "penstock/job/token_width.h"
 #include "penstock/job/worker_devices.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/options/rows.h"
+#include "penstock/plan/boundaries.h"
+#include "penstock/planner/any_boundary.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
@@ -168,6 +171,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
     made.sync = asked.sync ? asked.sync->method : std::nullopt;
   made.gradient_precision = asked.gradient_precision.value_or(made.gradient_precision);
   made.precision = asked.precision.value_or(made.precision);
+  if (asked.boundary) made.boundary = asked.boundary->coding;
   made.global_norm = request.run.clip_norm > 0 || scales_loss(made.precision);
   return made;
 }
@@ -191,6 +195,20 @@ bool RunPlanner::shares_weights(const plan::Plan& plan) const {
          model::why_not_shared(options::optimizer_of(request)).empty();
 }
 
+/// What the user asks for the boundaries of a plan that is given: its links; nothing: its own.
+std::optional<std::vector<plan::Link>> boundaries_of(const options::PlanSection& asked,
+                                                     const plan::Plan& given,
+                                                     const model::Model& model) {
+  if (!asked.boundary) return std::nullopt;
+  plan::Plan plan = given;
+  if (asked.boundary->coding)
+    plan::set_boundaries(plan, *asked.boundary->coding);
+  else
+    plan = planner::with_chosen_boundaries(std::move(plan));
+  plan::set_widths(plan, token_width(model));
+  return plan.links;
+}
+
 /// The user's plan.
 RunPlan RunPlanner::plan_of_file() const {
   const std::string& path = request.plan.file;
@@ -207,11 +225,13 @@ RunPlan RunPlanner::plan_of_file() const {
   }
   plan.model = model.name();
   check_precision(plan, request.plan.precision, path);
+  if (request.plan.boundary) plan::add_links(plan, model.graph());
   plan = adapted_plan(plan, {.mini_batch_size = mini_batch_size,
                              .micro_batches = capped_micro_batches(request.plan.micro_batches,
                                                                    mini_batch_size, listener),
                              .weights = request.plan.weights,
                              .compensation = request.plan.compensation,
+                             .boundaries = boundaries_of(request.plan, plan, model),
                              .shard_optimizer = request.plan.shard_optimizer,
                              .share_weights = shares_weights(plan),
                              .sequence = request.plan.sequence});

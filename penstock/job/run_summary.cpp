@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/job/run_memory.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/teams.h"
 #include "penstock/schedule/worker_table.h"
@@ -337,6 +338,7 @@ std::string summary_json(const Outcome& outcome) {
       {"strategy", to_string(outcome.plan.strategy)},
       {"weights", to_string(outcome.plan.weights)},
       {"compensate", to_string(outcome.plan.compensation)},
+      {"boundary", plan::boundaries_text(outcome.plan)},
       {"config", outcome.plan.config()},
       {"ranks", std::max<size_t>(r.ranks.size(), 1)},
       {"servers", outcome.servers},

@@ -87,6 +87,28 @@ Row compensate_row() {
   return one;
 }
 
+Row boundary_row() {
+  Row one = with(
+      "boundary", Changes::Both,
+      row<R>(
+          "--boundary",
+          [](R& r) -> Slot {
+            return named_or_none(
+                r.plan.boundary,
+                [](const std::string& name) {
+                  return BoundaryRequest{plan::parse_boundary_choice(name)};
+                },
+                [](const BoundaryRequest& boundary) { return boundary_name(boundary.coding); });
+          },
+          std::string(kBoundaryHelp) + " (default: the plan's, or float32)"));
+  one.idle = [](const RunFacts& facts) -> std::string {
+    return facts.plan.stages.size() > 1
+               ? ""
+               : "the plan has one stage, so there are no messages between stages";
+  };
+  return one;
+}
+
 Row sequence_row() {
   Row one{.name = "--sequence-parallel",
           .keyword = "sequence_parallel",
@@ -137,7 +159,7 @@ std::vector<Row> split_rows() {
                        "--profile", "Plan from this profile instead of measuring")),
        without("--profile", profile_cache_row()), of_plan("", chunks_row<R>("chosen")),
        of_plan("", slack_row<R>("chosen")), of_plan("", keep_row<R>("2p-1 and 2p")),
-       with("weights", Changes::Both, weights_row<R>()), compensate_row()});
+       with("weights", Changes::Both, weights_row<R>()), compensate_row(), boundary_row()});
 }
 
 std::vector<Row> sync_rows() {

@@ -15,6 +15,7 @@
 #include "penstock/net/fabric_kind.h"
 #include "penstock/net/tls_choice.h"
 #include "penstock/options/large_batch.h"
+#include "penstock/plan/boundary_coding.h"
 #include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
@@ -79,6 +80,11 @@ struct SyncRequest {
   std::optional<plan::GradientSync> method;
 };
 
+/// How values travel between stages; nothing: chosen for each boundary.
+struct BoundaryRequest {
+  std::optional<plan::BoundaryCoding> coding;
+};
+
 struct PlanSection {
   std::string file;                        ///< a plan that is made; empty: make one
   std::optional<plan::Strategy> strategy;  ///< nothing: chosen, here and below
@@ -94,6 +100,7 @@ struct PlanSection {
   std::optional<plan::WeightPolicy> weights;
   std::optional<plan::Compensation> compensation;  ///< nothing: the file's, or none
   std::optional<SyncRequest> sync;                 ///< nothing: the file's, or auto
+  std::optional<BoundaryRequest> boundary;         ///< nothing: the file's, or float32
   std::optional<FloatType> gradient_precision;  ///< nothing: the file's, or float32, here and below
   std::optional<Precision> precision;
   bool shard_optimizer = false;

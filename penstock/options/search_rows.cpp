@@ -47,6 +47,11 @@ Slot searched_compensation(OfSearch& request) {
                [](plan::Compensation compensation) { return to_string(compensation); });
 }
 
+Slot searched_boundary(OfSearch& request) {
+  return named(request.plan.boundary, plan::parse_boundary_choice,
+               [](const auto& coding) { return boundary_name(coding); });
+}
+
 Slot searched_precision(OfSearch& request) {
   return named(request.plan.gradient_precision, plan::parse_sync_precision,
                [](FloatType type) { return to_string(type); });
@@ -75,6 +80,7 @@ std::vector<SearchRow> kind_rows() {
            "or auto: the fastest of the others. ring and hierarchical change results by "
            "rounding"),
        row<OfSearch>("--sync-precision", searched_precision, std::string(kSyncPrecisionHelp)),
+       row<OfSearch>("--boundary", searched_boundary, std::string(kBoundaryHelp)),
        choice_row<&Options::recompute>(
            "--recompute",
            "Recompute activations instead of keeping them: never, always, auto (only if memory "

@@ -258,6 +258,15 @@ inline const std::string kCompensateHelp =
     "the delay at first. correct moves the weights of backward passes back, under latest. nesterov "
     "looks ahead as Nesterov's momentum does";
 
+inline constexpr std::string_view kBoundaryHelp =
+    "Numbers in which values and gradients travel between stages: float32, bfloat16, float16, int8 "
+    "(with a scale for each 64 numbers), subspace:K (K numbers of each token), or auto: the most "
+    "exact of float32, bfloat16 and int8 that is as fast, for each boundary. All but float32 "
+    "change what is learned";
+inline std::string boundary_name(const std::optional<plan::BoundaryCoding>& coding) {
+  return coding ? to_string(*coding) : "auto";
+}
+
 inline constexpr std::string_view kSyncPrecisionHelp =
     "Numbers in which gradients travel between replicas: float32, bfloat16, float16";
 

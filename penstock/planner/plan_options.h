@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "penstock/plan/boundary_coding.h"
 #include "penstock/plan/compensation.h"
 #include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/plan.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
 #include "penstock/util/numbers/short_floats.h"
@@ -43,6 +46,12 @@ struct PlanOptions {
   /// method whose plan is fastest, and `ordered` within 0.5 % of it.
   std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
   FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
+  /// How values and gradients travel between stages. Nothing: chosen for each boundary, the most
+  /// exact one that is as fast (any_boundary.h).
+  std::optional<plan::BoundaryCoding> boundary = plan::BoundaryCoding{};
+  int64_t token_width = 0;  ///< CodedValues::width, of all values
+  /// Of a plan that is priced as it is: the codings of these links instead, where it has them.
+  std::vector<plan::Link> given_boundaries = {};
   Choice recompute = Choice::Auto;  ///< Auto: only where the memory limit requires it
   /// Whether stages move activations to the memory of their hosts and back, on devices whose
   /// `host_bandwidth` is known. Always: of all devices; then none recomputes. Auto: instead of

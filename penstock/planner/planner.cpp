@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "penstock/planner/any_boundary.h"
 #include "penstock/planner/any_sync.h"
 #include "penstock/planner/families/auto_choice.h"
 #include "penstock/planner/families/chunks.h"
@@ -355,7 +356,10 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   const auto begin = FoundPlans::Clock::now();
   const auto whole = [&](const profile::Profile& of, const cluster::Cluster& on,
                          const PlanOptions& asked, TimeLimit time) {
-    return plan_of_whole_stages(of, on, asked, time, begin);
+    if (asked.boundary) return plan_of_whole_stages(of, on, asked, time, begin);
+    return plan_with_any_boundary(asked, time, [&](const PlanOptions& coded, TimeLimit share) {
+      return plan_of_whole_stages(of, on, coded, share, begin);
+    });
   };
   PlanResult result = options.tensor == 1
                           ? whole(profile, cluster, options, TimeLimit(options.time_limit))
@@ -455,6 +459,10 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.cost_model = cost_model;
   options.sync = plan.sync;
   options.gradient_precision = plan.gradient_precision;
+  for (const plan::Link& link : plan.links) {
+    if (!link.coding.is_exact()) options.boundary = link.coding;
+  }
+  options.given_boundaries = plan.links;
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
   if (plan.slack > 0) options.slack = plan.slack;

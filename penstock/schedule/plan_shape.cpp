@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "penstock/cluster/topology.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/schedule/teams.h"
 #include "penstock/util/numbers/arithmetic.h"
 
@@ -77,7 +78,7 @@ MessageTime message_of(const plan::Plan& plan, const cluster::Topology& topology
   int64_t bytes = 0;
   for (const plan::Link& link : plan.links) {
     if (link.from.index() == stage && link.to.index() == stage + 1)
-      bytes = saturating_add(bytes, link.bytes);
+      bytes = saturating_add(bytes, plan::sent_over(link, plan.precision).bytes);
   }
   const int from = first_workers[stage];
   const int to = first_workers[stage + 1];

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/schedule/gradient_sets.h"
 #include "penstock/schedule/teams.h"
@@ -90,7 +91,14 @@ Costs costs_of(const plan::Plan& plan, std::optional<int64_t> gradient_groups) {
   }
   costs.links.reserve(plan.links.size());
   for (const plan::Link& link : plan.links) {
-    costs.links.push_back({link.from, link.to, link.bytes, link.gradient_bytes});
+    const plan::SentOver sent = plan::sent_over(link, plan.precision);
+    costs.links.push_back(
+        {.from = link.from,
+         .to = link.to,
+         .bytes = sent.bytes,
+         .gradient_bytes = link.gradient_bytes ? std::optional(sent.bytes_back) : std::nullopt,
+         .coding_ns = sent.coding_ns,
+         .coding_back_ns = sent.coding_back_ns});
     if (link.to.value < 0 || link.to.index() >= costs.stages.size()) {
       throw ConfigError(fmt::format("the plan has a link to stage {}, it has {} stages",
                                     link.to.value, costs.stages.size()));

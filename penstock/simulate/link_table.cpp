@@ -14,6 +14,7 @@ LinkTable::LinkTable(const std::vector<schedule::StageLink>& links, const Costs&
   }
   for (size_t s = 0; s < static_cast<size_t>(num_stages); ++s) first_[s + 1] += first_[s];
   lane_bytes_.resize(2 * links.size());
+  lane_coding_ns_.resize(2 * links.size());
   for (const LinkCost& cost : costs.links) {
     const auto place =
         std::lower_bound(links.begin(), links.end(), schedule::StageLink{cost.from, cost.to});
@@ -21,6 +22,8 @@ LinkTable::LinkTable(const std::vector<schedule::StageLink>& links, const Costs&
     const auto lane = 2 * static_cast<size_t>(place - links.begin());
     lane_bytes_[lane] = saturating_add(lane_bytes_[lane], cost.bytes);
     lane_bytes_[lane + 1] = saturating_add(lane_bytes_[lane + 1], cost.bytes_back());
+    lane_coding_ns_[lane] = saturating_add(lane_coding_ns_[lane], cost.coding_ns);
+    lane_coding_ns_[lane + 1] = saturating_add(lane_coding_ns_[lane + 1], cost.coding_back_ns);
   }
 }
 

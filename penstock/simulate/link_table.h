@@ -26,12 +26,15 @@ class LinkTable {
   schedule::StageLink at(size_t link) const { return links_[link]; }
   /// Of one message, by lane: those of link l are 2l forwards and 2l + 1 back.
   const std::vector<int64_t>& lane_bytes() const { return lane_bytes_; }
+  /// What coding takes from the worker at each end of a message.
+  int64_t coding_ns(int32_t lane) const { return lane_coding_ns_[static_cast<size_t>(lane)]; }
 
  private:
   std::vector<int64_t> first_;  ///< per stage, its first link
   std::vector<StageId> targets_;
   std::vector<schedule::StageLink> links_;
   std::vector<int64_t> lane_bytes_;
+  std::vector<int64_t> lane_coding_ns_;
 };
 
 }  // namespace penstock::simulate::detail

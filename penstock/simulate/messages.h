@@ -85,6 +85,7 @@ class Messages {
     }
     workers_.finish(worker, id, leave_ns - worker.now_ns, 0);
     worker.owe(network_.processor_ns(message.lane, id, worker.receiver));
+    worker.owe(links_.coding_ns(message.lane));
     return true;
   }
 
@@ -172,7 +173,8 @@ class Messages {
     const int32_t waiting_sender = credits_.taken(sender, id, worker.lane % 2 == 1, taken_ns);
     if (waiting_sender >= 0) workers_.wake(waiting_sender);
     worker.owe(network_.processor_ns(worker.lane, sender, id));
-    workers_.finish(worker, id, taken_ns - worker.now_ns, 0);
+    // Nothing is decoded before it has come.
+    workers_.finish(worker, id, taken_ns - worker.now_ns, links_.coding_ns(worker.lane));
   }
 
   const schedule::WorkerTable& table_;

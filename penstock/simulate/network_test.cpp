@@ -90,6 +90,20 @@ TEST(Network, GradientsMayBeSmallerThanWhatTheyComeFrom) {
   EXPECT_EQ(end_of_step(0), computing_ns + 1000 + 2 * 5);
 }
 
+TEST(Network, CodingTakesTimeFromBothWorkers) {
+  const schedule::ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1};
+  const schedule::Schedule schedule =
+      lower(generate(Strategy::ModelParallel, shape), schedule::chain_links(2));
+  Costs costs;
+  costs.stages = {{.forward_ns = 10, .backward_ns = 20}, {.forward_ns = 1, .backward_ns = 2}};
+  costs.bandwidth_bytes_per_s = kPerNs;
+  costs.links = {
+      {.from = StageId{0}, .to = StageId{1}, .bytes = 100, .coding_ns = 7, .coding_back_ns = 4}};
+  // The first worker codes while it waits; the second decodes before it computes, and the first
+  // before its backward pass.
+  EXPECT_EQ(simulate(schedule, costs).makespan_ns, 10 + 100 + 7 + 1 + 2 + 100 + 4 + 20);
+}
+
 TEST(Network, TransferTimesRoundUpAndSaturate) {
   EXPECT_EQ(detail::transfer_ns(1, kPerNs), 1);
   EXPECT_EQ(detail::transfer_ns(1, 3 * kPerNs), 1);

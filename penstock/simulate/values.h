@@ -60,6 +60,9 @@ struct LinkCost {
   StageId to;
   int64_t bytes = 0;
   std::optional<int64_t> gradient_bytes = {};  ///< plan::Link
+  /// What a message takes from the worker at each end, where it is coded.
+  int64_t coding_ns = 0;
+  int64_t coding_back_ns = 0;
 
   int64_t bytes_back() const { return gradient_bytes.value_or(bytes); }
 };

@@ -140,6 +140,9 @@ class Trainer:
         and flush under "auto"
     :param compensate: what makes up for the delays of other weights than flush: "predict", "rate",
         "correct" or "nesterov"; None: nothing
+    :param boundary: numbers in which values and gradients travel between stages: "bfloat16",
+        "float16", "int8", "subspace:K", or "auto", chosen for each boundary; None: "float32", the
+        only one that changes nothing of what is learned
     :param sync: in a job, how replicas add their gradients: "ordered" (with the bits of one
         process), "ring" or "hierarchical" (which differ by rounding)...; None: the fastest by
         prediction, and ordered where nothing is gained
@@ -217,6 +220,7 @@ class Trainer:
         gradient_groups: int = 0,
         weights: str | None = None,
         compensate: str | None = None,
+        boundary: str | None = None,
         sync: str | None = None,
         precision: str | None = None,
         device: str | torch.device = "cpu",
@@ -241,16 +245,17 @@ class Trainer:
         self._names: list[str] | None = None
         planned = (
             strategy, workers, tensor, sequence_parallel or None, straight or None, micro_batches,
-            weights, compensate, sync, precision,
+            weights, compensate, boundary, sync, precision,
         )  # fmt: skip
         if plan is not None and any(one is not None for one in planned):
             raise ValueError(
                 "a plan says what strategy, workers, tensor, sequence_parallel, straight, "
-                "micro_batches, weights, compensate, sync and precision are"
+                "micro_batches, weights, compensate, boundary, sync and precision are"
             )
         strategy = "auto" if strategy is None else _word("strategy", strategy)
         weights = None if weights is None else _word("weights", weights)
         compensate = None if compensate is None else _word("compensate", compensate)
+        boundary = None if boundary is None else _word("boundary", boundary)
         sync = "auto" if sync is None else _word("sync", sync)
         precision = "float32" if precision is None else _word("precision", precision)
         if strategy == "auto" and weights is None and compensate in (None, "none"):
@@ -353,8 +358,9 @@ class Trainer:
         request = dict(
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches,
             tensor=tensor or "", sequence_parallel=bool(sequence_parallel),
-            straight=bool(straight), weights=weights or "", compensate=compensate or "", sync=sync,
-            precision=precision, profile_cache=_cache(profile_cache),
+            straight=bool(straight), weights=weights or "", compensate=compensate or "",
+            boundary=boundary or "", sync=sync, precision=precision,
+            profile_cache=_cache(profile_cache),
         )
         if self._job is not None:
             asked = {**request, **rates, "compile": bool(compile),

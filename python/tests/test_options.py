@@ -46,6 +46,24 @@ class Options(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "drop_last: the 20 samples do not fill"):
             trainer.fit(x, y, batch_size=21)
 
+    def test_boundary_codes_the_messages_of_the_plan_that_is_made(self):
+        x, y = torch.randn(32, 4), torch.randint(3, (32,))
+        weights = {}
+        for boundary in (None, "int8"):
+            torch.manual_seed(1)
+            trainer = penstock.Trainer(
+                nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3)), x[:8],
+                workers=2, strategy="1f1b-flush", batch_size=8, boundary=boundary,
+            )  # fmt: skip
+            trainer.fit(x, y)
+            codings = [link.get("coding") for link in trainer.plan["links"]]
+            self.assertEqual(codings, [boundary])
+            weights[boundary] = trainer.state_dict()["0.weight"]
+        self.assertFalse(torch.equal(weights[None], weights["int8"]))
+        torch.testing.assert_close(weights[None], weights["int8"], rtol=0.05, atol=0.01)
+        with self.assertRaisesRegex(penstock.PenstockError, "subspace:K"):
+            penstock.Trainer(nn.Linear(4, 3), x[:8], boundary="int4")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "penstock/cluster/topology.h"
+#include "penstock/plan/boundary_coding.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/machine_sum.h"
 #include "penstock/plan/sync_precision.h"
@@ -99,7 +100,18 @@ class CostModel {
 
   /// Time per micro-batch of a cut between two stages that share a unit of `level`, which `bytes`
   /// of activations cross forward and as many of gradients back. Never falls when the level rises.
-  virtual double cut_ns(int64_t bytes, int level) const = 0;
+  double cut_ns(int64_t bytes, int level) const {
+    if (boundary_.is_exact()) return message_cut_ns(bytes, level);
+    plan::CodedValues values = crossing_;
+    values.bytes = bytes;
+    return message_cut_ns(plan::coded_bytes(boundary_, values), level);
+  }
+  /// How what crosses a cut travels: like `values`, but for the bytes. Float32 unless this is
+  /// called, before the model is used.
+  void code_boundaries(const plan::BoundaryCoding& coding, const plan::CodedValues& values) {
+    boundary_ = coding;
+    crossing_ = values;
+  }
 
   /// The smallest count in [least, most] with stage_ns(...) <= limit_ns, or 0 when there is none.
   virtual int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most,
@@ -151,6 +163,8 @@ class CostModel {
   SyncOverlap overlap() const { return overlap_; }
 
  protected:
+  /// cut_ns() of what travels.
+  virtual double message_cut_ns(int64_t bytes, int level) const = 0;
   /// Time of a byte through the links of a level.
   double ns_per_byte(int level) const { return ns_per_byte_[static_cast<size_t>(level)]; }
   /// The same for a byte of weights whose gradients travel in the precision of sums.
@@ -215,6 +229,8 @@ class CostModel {
   GradientSync sync_;
   SyncOverlap overlap_;
   FloatType precision_;
+  plan::BoundaryCoding boundary_ = {};
+  plan::CodedValues crossing_ = {};
   /// CPU machines, each counted as often as its NIC is faster than a worker's.
   double servers_ = 0;
   // Of `hierarchical`; a worker is a machine under all other methods.

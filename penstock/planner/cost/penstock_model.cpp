@@ -24,7 +24,7 @@ class Penstock final : public CostModel {
            to_double(micro_batches);
   }
 
-  double cut_ns(int64_t bytes, int level) const override {
+  double message_cut_ns(int64_t bytes, int level) const override {
     if (topology().path(level).by_reference) return latency_ns(level);
     return 2.0 * to_double(bytes) * ns_per_byte(level) + latency_ns(level);
   }

@@ -21,7 +21,7 @@ class Sosp2019 final : public CostModel {
     return std::max(as_double(segment.compute_ns), sync_ns) / replicas;
   }
 
-  double cut_ns(int64_t bytes, int level) const override {
+  double message_cut_ns(int64_t bytes, int level) const override {
     return 2.0 * as_double(bytes) * ns_per_byte(level);
   }
 
@@ -72,7 +72,7 @@ class Released final : public FourTransfers {
     return as_double(segment.compute_ns) / replicas + sync_share_ns(segment, replicas, level);
   }
 
-  double cut_ns(int64_t /*bytes*/, int /*level*/) const override { return 0; }
+  double message_cut_ns(int64_t /*bytes*/, int /*level*/) const override { return 0; }
 
   int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int level,
                       int64_t /*micro_batches*/) const override {
@@ -97,7 +97,7 @@ class Report2018 final : public FourTransfers {
                     sync_share_ns(segment, replicas, level));
   }
 
-  double cut_ns(int64_t bytes, int level) const override {
+  double message_cut_ns(int64_t bytes, int level) const override {
     return 2.0 * as_double(bytes) * ns_per_byte(level);
   }
 

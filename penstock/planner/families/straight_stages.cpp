@@ -30,6 +30,7 @@ cluster::Cluster SplitFinder::equal_workers(int count, int level) const {
 std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int level) {
   const cluster::Cluster equal = equal_workers(stages, level);
   const auto model = make_cost_model(context_.model->name(), equal, context_.model->sync());
+  model->code_boundaries(context_.boundary(), context_.crossing());
   const auto over = [&](const CutStates& states) {
     return PartitionProblem{.states = states,
                             .model = *model,
@@ -70,6 +71,7 @@ std::vector<std::vector<LayerId>> SplitFinder::stages_of_runs(const LayerRuns& r
   } else {
     const auto model = make_cost_model(context_.model->name(), equal_workers(stages, level),
                                        context_.model->sync());
+    model->code_boundaries(context_.boundary(), context_.crossing());
     std::vector<double> cut_ns;
     for (int end = 0; end <= layers; ++end) cut_ns.push_back(model->cut_ns(runs.cut_bytes(end), 1));
     ends = runs.cheapest(stages, cut_ns);

@@ -207,6 +207,8 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   if (model->hides(model->topology().num_levels()))
     counting_model =
         make_cost_model(options.cost_model, cluster, sync, SyncOverlap::Waits, precision);
+  model->code_boundaries(boundary(), crossing());
+  if (counting_model) counting_model->code_boundaries(boundary(), crossing());
   if (options.mini_batch && most_micro_batches() < options.micro_batches.value_or(1)) {
     throw ConfigError(
         fmt::format("a mini-batch of {} samples has no room for {} micro-batches of {} samples, as "

@@ -55,6 +55,15 @@ class Context {
   double stash_uncertainty = 0;
 
   const cluster::Topology& topology() const { return model->topology(); }
+  /// Of all boundaries.
+  plan::BoundaryCoding boundary() const {
+    return options.boundary.value_or(plan::BoundaryCoding{});
+  }
+
+  /// What crosses them, but for its bytes.
+  plan::CodedValues crossing() const {
+    return {.precision = profile.precision, .width = options.token_width};
+  }
 
   /// Whether any worker has a memory limit.
   bool limited() const;

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/planner/pricing/buckets.h"
 #include "penstock/planner/pricing/pass_memory.h"
 #include "penstock/planner/pricing/prediction.h"
@@ -162,6 +163,9 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
   plan.links = std::move(traffic.links);
+  plan::set_boundaries(plan, context.boundary());
+  plan::set_widths(plan, context.options.token_width);
+  plan::take_boundaries(plan, context.options.given_boundaries);
   std::vector<StageMemory> memories = stage_memories(context, split, traffic.cut_bytes);
   // The first layer's, where norms need memory. Workers with several stages may keep fewer.
   const int64_t in_flight = plan.shares_workers() ? 1 : plan.depth;

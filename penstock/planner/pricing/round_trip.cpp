@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
@@ -51,8 +52,9 @@ int64_t round_trip_ns(const cluster::Topology& topology, const plan::Plan& plan)
       const int64_t before_ns = there_and_back_ns[link->from.index()];
       if (before_ns == kNotReached) continue;
       const cluster::Path& path = topology.path(nearest_level(topology, plan, workers, *link));
+      const plan::SentOver sent = plan::sent_over(*link, plan.precision);
       const int64_t both_ways_ns =
-          saturating_add(message_ns(path, link->bytes), message_ns(path, link->bytes_back()));
+          saturating_add(message_ns(path, sent.bytes), message_ns(path, sent.bytes_back));
       ns = std::max(ns, saturating_add(before_ns, both_ways_ns));
     }
     if (ns == kNotReached) continue;

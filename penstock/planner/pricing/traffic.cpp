@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/util/numbers/arithmetic.h"
 
 namespace penstock::planner {
@@ -247,8 +248,8 @@ std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& mo
     if (joins(topology, level)) {
       for (const plan::Link& link : plan.links) {
         const double across = 1 - within(link, topology.unit_size(level - 1));
-        bytes += across *
-                 (static_cast<double>(link.bytes) + static_cast<double>(link.bytes_back())) /
+        const plan::SentOver sent = plan::sent_over(link, plan.precision);
+        bytes += across * (static_cast<double>(sent.bytes) + static_cast<double>(sent.bytes_back)) /
                  samples;
       }
       for (size_t s = 0; s < plan.stages.size(); ++s) {

@@ -116,11 +116,11 @@ Table link_table(const PlanView& view, const TableSize& size) {
        rows_shown(view.links.size(), size.rows, slowest_row(view, Bottleneck::Kind::Link))) {
     const plan::Link& link = view.plan.links[l];
     const LinkView& seen = view.links[l];
-    table.add(
-        {fmt::format("{} -> {}", link.from.value, link.to.value), bytes_text(link), seen.level,
-         seen.by_reference && seen.time_ns <= 0 ? "by reference" : time_or_dash(seen.time_ns),
-         view.bottleneck.is_link(l) ? "slowest" : ""},
-        mark_if(view.bottleneck.is_link(l)));
+    table.add({fmt::format("{} -> {}", link.from.value, link.to.value),
+               bytes_text(link, view.plan.precision), seen.level,
+               seen.by_reference && seen.time_ns <= 0 ? "by reference" : time_or_dash(seen.time_ns),
+               view.bottleneck.is_link(l) ? "slowest" : ""},
+              mark_if(view.bottleneck.is_link(l)));
   }
   return table;
 }

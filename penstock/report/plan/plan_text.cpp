@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/plan/interval.h"
 #include "penstock/report/plan/family_rows.h"
 #include "penstock/report/plan/plan_tables.h"
@@ -33,6 +34,11 @@ std::string items(const std::vector<std::string>& lines) {
   return text;
 }
 
+std::string boundaries_note(const plan::Plan& plan) {
+  const std::string codings = plan::boundaries_text(plan);
+  return codings.empty() ? codings : fmt::format(", messages in {}", codings);
+}
+
 std::string heading(const PlanView& view) {
   const plan::Plan& plan = view.plan;
   const int used = plan.num_workers();
@@ -42,9 +48,11 @@ std::string heading(const PlanView& view) {
       plan.model.empty() ? "model" : shortened(plan.model, 20), to_string(plan.strategy),
       short_config(plan.config(), 24),
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
-      plan.weights_text() + (plan.precision == Precision::Float32
-                                 ? ""
-                                 : fmt::format(", in {}", to_string(plan.precision))),
+      plan.weights_text() +
+          (plan.precision == Precision::Float32
+               ? ""
+               : fmt::format(", in {}", to_string(plan.precision))) +
+          boundaries_note(plan),
       std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return stage.replicas > 1; })
           ? ", gradients by " + view.gradient_method()

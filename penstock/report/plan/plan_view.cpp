@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/plan/sum_wait.h"
 #include "penstock/report/text/text.h"
 #include "penstock/util/error.h"
@@ -99,8 +100,8 @@ std::optional<int64_t> memory_limit(const cluster::Cluster& cluster, WorkerRange
 }
 
 // Of activations and the gradients that come back.
-double mean_bytes(const plan::Link& link) {
-  return (static_cast<double>(link.bytes) + static_cast<double>(link.bytes_back())) / 2;
+double mean_bytes(const plan::SentOver& sent) {
+  return (static_cast<double>(sent.bytes) + static_cast<double>(sent.bytes_back)) / 2;
 }
 
 // Per micro-batch: activations one way, gradients back, latency once.
@@ -321,7 +322,7 @@ void PlanView::find_slowest_link() {
 double PlanView::sent_bytes(const plan::Link& link, int level) const {
   const int members =
       std::max(plan.stages[link.from.index()].tensor, plan.stages[link.to.index()].tensor);
-  return mean_bytes(link) * (level > 1 ? members : 1);
+  return mean_bytes(plan::sent_over(link, plan.precision)) * (level > 1 ? members : 1);
 }
 
 bool PlanView::exists(const plan::Link& link) const {
@@ -396,9 +397,11 @@ std::string PlanView::where(WorkerRange range, int least_level) const {
   return text;
 }
 
-std::string bytes_text(const plan::Link& link) {
-  if (!link.gradient_bytes) return format_bytes(link.bytes);
-  return fmt::format("{}, {} back", format_bytes(link.bytes), format_bytes(*link.gradient_bytes));
+std::string bytes_text(const plan::Link& link, Precision precision) {
+  const plan::SentOver sent = plan::sent_over(link, precision);
+  std::string text = format_bytes(sent.bytes);
+  if (link.gradient_bytes) text += fmt::format(", {} back", format_bytes(sent.bytes_back));
+  return link.coding.is_exact() ? text : fmt::format("{} in {}", text, to_string(link.coding));
 }
 
 }  // namespace penstock::report

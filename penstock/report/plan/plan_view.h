@@ -121,7 +121,7 @@ struct PlanView {
   int level_between(const std::vector<int>& a, const std::vector<int>& b) const;
 };
 
-/// Of the link's messages: "6.4 MB", or "6.4 MB, 0 B back".
-std::string bytes_text(const plan::Link& link);
+/// What travels of the link's messages: "6.4 MB", or "6.4 MB, 0 B back", or "1.7 MB in int8".
+std::string bytes_text(const plan::Link& link, Precision precision);
 
 }  // namespace penstock::report

@@ -221,7 +221,9 @@ std::string replicas_text(const plan::Stage& stage, const StageView& seen) {
 
 std::vector<std::string> link_labels(const PlanView& view, size_t link) {
   const LinkView& seen = view.links[link];
-  std::vector<std::string> labels = {format_bytes(view.plan.links[link].bytes)};
+  const plan::Link& shown = view.plan.links[link];
+  std::vector<std::string> labels = {
+      shown.coding.is_exact() ? format_bytes(shown.bytes) : bytes_text(shown, view.plan.precision)};
   if (seen.by_reference && seen.time_ns <= 0) {
     labels.emplace_back("by reference");
   } else {

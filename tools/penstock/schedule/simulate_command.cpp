@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/report/console/progress_bar.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
@@ -190,6 +191,8 @@ int run_simulate(const SimulateOptions& options) {
                                     to_string(plan->precision), options.precision));
     }
     check_links(*plan, options.profile);
+    if (!options.boundary.empty())
+      plan::set_boundaries(*plan, plan::parse_boundary(options.boundary));
   }
   Run run = options.schedule.empty() ? run_plan(options, *plan) : run_file(options, plan);
   if (plan && options.schedule.empty()) run.interval = interval_of(options, *plan, run.result);

@@ -77,6 +77,9 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
                  "Check the plan's stages and links against the model of this profile first");
   add_precision(app, options.precision,
                 "The precision that the plan must have been made for (default: any)");
+  app.add_option("--boundary", options.boundary,
+                 "How values and gradients travel between the plan's stages: float32, bfloat16, "
+                 "float16, int8, subspace:K (default: as the plan says)");
   app.add_option("--schedule", options.schedule,
                  "Run this schedule (text form, or PyTorch's CSV) instead of the plan's own, with "
                  "the plan's costs or those below");
@@ -114,6 +117,8 @@ void check_options(const SimulateOptions& options) {
     throw ConfigError("--schedule has its own length: leave out --mini-batches");
   if (options.plan.empty() && !options.profile.empty())
     throw ConfigError("--profile checks a plan: it needs --plan");
+  if (options.plan.empty() && !options.boundary.empty())
+    throw ConfigError("--boundary is for the messages of a plan: it needs --plan");
   if (options.plan.empty() && !options.html.empty())
     throw ConfigError("--html shows the plan, too: it needs --plan");
   if (!(options.overlap >= 0 && options.overlap <= 1))

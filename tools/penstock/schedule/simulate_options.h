@@ -17,6 +17,7 @@ struct SimulateOptions : CommonOptions {
   std::string profile;
   std::string schedule;
   std::string precision;  ///< empty: the plan's
+  std::string boundary;   ///< empty: the plan's own codings
   int64_t mini_batches = 64;
   std::string stragglers;
   double compute_spread = 0;
