@@ -31,18 +31,18 @@ constexpr std::array<CodingTraits, kNumCodings> kCodingRows = {{
      .name = "bfloat16",
      .summary = "half of the bytes, 8 bits of each number's fraction",
      .bytes = in_16_bits,
-     .ns_per_1000 = 150},
+     .ns_per_1000 = 110},
     {.coding = Coding::Float16,
      .name = "float16",
      .summary = "half of the bytes, 11 bits of each number's fraction up to 65,504",
      .bytes = in_16_bits,
-     .ns_per_1000 = 150},
+     .ns_per_1000 = 75},
     {.coding = Coding::Int8,
      .name = "int8",
      .summary = "a quarter of the bytes, with a scale for each 64 numbers",
      .bytes = in_int8,
      .short_bytes = in_int8,
-     .ns_per_1000 = 600},
+     .ns_per_1000 = 1000},
     {.coding = Coding::Subspace,
      .name = "subspace",
      .summary = "K numbers of each token, its coefficients in a fixed orthonormal basis",
@@ -51,7 +51,7 @@ constexpr std::array<CodingTraits, kNumCodings> kCodingRows = {{
                  int64_t rank) { return in_subspace(numbers, width, rank, 4); },
      .short_bytes = [](int64_t numbers, int64_t width,
                        int64_t rank) { return in_subspace(numbers, width, rank, 2); },
-     .ns_per_1000 = 5000},
+     .ns_per_1000 = 21},
 }};
 
 constexpr bool codings_in_order() {
@@ -121,7 +121,9 @@ int64_t coded_bytes(const BoundaryCoding& coding, const CodedValues& values) {
 
 int64_t coding_ns(const BoundaryCoding& coding, const CodedValues& values) {
   const int64_t numbers = values.bytes / number_bytes(values.precision);
-  return saturating_mul(numbers, traits(coding.kind).ns_per_1000) / 1000;
+  const int64_t ns_per_1000 =
+      saturating_mul(traits(coding.kind).ns_per_1000, std::max<int64_t>(coding.rank, 1));
+  return saturating_mul(numbers, ns_per_1000) / 1000;
 }
 
 }  // namespace penstock::plan

@@ -58,7 +58,8 @@ struct CodingTraits {
   int64_t (*bytes)(int64_t numbers, int64_t width, int64_t rank) = nullptr;
   /// The same of numbers of 16 bits; null: as they are.
   int64_t (*short_bytes)(int64_t numbers, int64_t width, int64_t rank) = nullptr;
-  /// What 1000 numbers take from the processor of each end, roughly (benchmarks/coding_bench.cpp).
+  /// What 1000 numbers take from the processor of each end, roughly (benchmarks/coding_bench.cpp,
+  /// AMD EPYC); of a subspace for each unit of its rank.
   int64_t ns_per_1000 = 0;
 };
 

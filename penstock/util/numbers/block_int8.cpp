@@ -13,22 +13,29 @@ constexpr uint32_t kInfinity = 0x7F80'0000;
 constexpr uint16_t kNan = 0x7FC0;
 constexpr float kMost = 127;
 
-uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
-float widened(uint16_t scale) { return std::bit_cast<float>(uint32_t{scale} << 16); }
+// Without branches, so that loops over them become vector instructions.
+
+inline uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
+inline float widened(uint16_t scale) { return std::bit_cast<float>(uint32_t{scale} << 16); }
 
 /// As bfloat16. What is below float32's normal numbers is no scale: the block becomes zeros.
 uint16_t scale_of(const float* from, size_t count) {
   // As whole numbers magnitudes have the same order, NaN above all.
-  uint32_t largest = 0;
-  for (size_t i = 0; i < count; ++i) largest = std::max(largest, bits_of(from[i]) & 0x7FFF'FFFFU);
-  if (largest >= kInfinity) return kNan;
-  const float scale = std::bit_cast<float>(largest) / kMost;
+  int32_t largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (size_t i = 0; i < count; ++i) {
+    const auto size = static_cast<int32_t>(bits_of(from[i]) & 0x7FFF'FFFFU);
+    largest = size > largest ? size : largest;
+  }
+  const auto bits = static_cast<uint32_t>(largest);
+  if (bits >= kInfinity) return kNan;
+  const float scale = std::bit_cast<float>(bits) / kMost;
   return scale < FLT_MIN ? uint16_t{0} : static_cast<uint16_t>((bits_of(scale) + 0xFFFF) >> 16);
 }
 
 /// Every bit depends on every bit of the place. Source: C. Wellons, "Prospecting for hash
 /// functions", 2018: lowbias32.
-uint32_t mixed(uint32_t place) {
+[[gnu::always_inline]] inline uint32_t mixed(uint32_t place) {
   place ^= place >> 16;
   place *= 0x7FEB'352DU;
   place ^= place >> 15;
@@ -37,24 +44,44 @@ uint32_t mixed(uint32_t place) {
 }
 
 /// In [0, 1).
-float uniform(uint32_t seed, uint32_t place) {
-  return static_cast<float>(mixed(seed + place * 0x9E37'79B9U) >> 8) * 0x1p-24F;
+[[gnu::always_inline]] inline float uniform(uint32_t seed, uint32_t place) {
+  const uint32_t bits = mixed(seed + place * 0x9E37'79B9U) >> 8;
+  return static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-24F;
 }
 
-int8_t clamped(float whole) {
-  return static_cast<int8_t>(static_cast<int32_t>(std::clamp(whole, -kMost, kMost)));
+[[gnu::always_inline]] inline int8_t clamped(float whole) {
+  const float above = whole < -kMost ? -kMost : whole;
+  const float within = above > kMost ? kMost : above;
+  return static_cast<int8_t>(static_cast<int32_t>(within));
 }
 
 /// To the nearest, ties to even.
-int8_t nearest(float value) {
+[[gnu::always_inline]] inline int8_t nearest(float value) {
   constexpr float kShift = 0x1.8p23F;  // beyond it float32 has no fraction
   return clamped((value + kShift) - kShift);
 }
 
-int8_t at_random(float value, float u) {
+/// The largest whole number that is no larger than their sum.
+[[gnu::always_inline]] inline int8_t at_random(float value, float u) {
   const float raised = value + u;
-  const auto whole = static_cast<float>(static_cast<int32_t>(raised));
-  return clamped(whole > raised ? whole - 1 : whole);
+  const auto towards_zero = static_cast<int32_t>(raised);
+  const float rest = raised - static_cast<float>(towards_zero);
+  const int32_t whole = towards_zero + (std::bit_cast<int32_t>(rest) >> 31);
+  const int32_t above = whole < -127 ? -127 : whole;
+  return static_cast<int8_t>(above > 127 ? 127 : above);
+}
+
+void code_nearest(const float* from, size_t count, float inverse, int8_t* to) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) to[i] = nearest(from[i] * inverse);
+}
+
+/// `place`: of the first number, in the whole value.
+void code_at_random(const float* from, size_t count, float inverse, uint32_t seed, uint32_t place,
+                    int8_t* to) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i)
+    to[i] = at_random(from[i] * inverse, uniform(seed, place + static_cast<uint32_t>(i)));
 }
 
 }  // namespace
@@ -72,10 +99,10 @@ void to_block_int8(const float* from, size_t count, std::byte* to, std::optional
     }
     const float inverse = 1 / widened(scale);
     if (seed) {
-      for (size_t i = begin; i < begin + length; ++i)
-        numbers[i] = at_random(from[i] * inverse, uniform(*seed, static_cast<uint32_t>(i)));
+      code_at_random(from + begin, length, inverse, *seed, static_cast<uint32_t>(begin),
+                     numbers + begin);
     } else {
-      for (size_t i = begin; i < begin + length; ++i) numbers[i] = nearest(from[i] * inverse);
+      code_nearest(from + begin, length, inverse, numbers + begin);
     }
   }
 }
@@ -88,6 +115,7 @@ void from_block_int8(const std::byte* from, size_t count, float* to) {
     std::memcpy(&scale, from + 2 * block, 2);
     const float by = widened(scale);
     const size_t end = std::min(count, begin + kBlock);
+#pragma omp simd
     for (size_t i = begin; i < end; ++i) to[i] = static_cast<float>(numbers[i]) * by;
   }
 }
