@@ -1,5 +1,6 @@
 // penstock._core: what the Python package needs of the C++ libraries. The package itself is in
 // penstock/*.py; nothing else uses this module.
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -321,11 +322,21 @@ py::list rows() {
   return all;
 }
 
+/// A permutation of 0..size-1 as that of an epoch of tensors: int64, the same on every machine.
+at::Tensor epoch_order(int64_t size, uint64_t seed, int64_t epoch) {
+  if (size < 0) throw ConfigError(fmt::format("expected a size of at least 0, found {}", size));
+  const std::vector<int64_t> order = train::epoch_order(size, seed, epoch, /*shuffle=*/true);
+  at::Tensor result = at::empty({size}, at::kLong);
+  std::copy(order.begin(), order.end(), result.data_ptr<int64_t>());
+  return result;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
   m.def("optimizers", &optimizers);
   m.def("rows", &rows);
+  m.def("epoch_order", &epoch_order);
   m.def("give_back_freed_memory", &give_back_freed_memory);
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));
@@ -354,7 +365,8 @@ PYBIND11_MODULE(_core, m) {
       .def_readwrite("epochs", &train::Place::epochs)
       .def_readwrite("rate_scale", &train::Place::rate_scale)
       .def_readwrite("base_rate", &train::Place::base_rate)
-      .def_readwrite("classes", &train::Place::classes);
+      .def_readwrite("classes", &train::Place::classes)
+      .def_readwrite("loader", &train::Place::loader);
   py::class_<PythonSession>(m, "Session")
       .def(py::init<std::shared_ptr<ProgramModel>, const std::string&, py::dict,
                     std::shared_ptr<PythonJob>, bool>())

@@ -335,7 +335,11 @@ void expect_session_goes_on(const Trial& trial, uint64_t seed) {
     EXPECT_TRUE(throws);
   }
   EXPECT_GE(first.steps(), seen);
-  const Place place{.epochs = 1, .rate_scale = 0.1, .base_rate = 0.3, .classes = {"a", "b", "c"}};
+  const Place place{.epochs = 1,
+                    .rate_scale = 0.1,
+                    .base_rate = 0.3,
+                    .classes = {"a", "b", "c"},
+                    .loader = R"({"batch": 3})"};
   first.save(folder.path(), place);
   TrainOptions other = options;
   other.seed = 77;  // the checkpoint's counts
@@ -345,6 +349,7 @@ void expect_session_goes_on(const Trial& trial, uint64_t seed) {
   EXPECT_EQ(found.rate_scale, 0.1);
   EXPECT_EQ(found.base_rate, 0.3);
   EXPECT_EQ(found.classes, place.classes);
+  EXPECT_EQ(found.loader, place.loader);
   EXPECT_EQ(second.steps(), first.steps());
   EXPECT_EQ(second.rate_of(second.steps()), first.rate_of(first.steps()));
   EXPECT_EQ(go_on(first, trial), go_on(second, trial));

@@ -291,6 +291,7 @@ StepResult Session::step(const Batch& batch, std::optional<double> rate) {
                       sample_.inputs.size(), batch.inputs.size(), describe(sample_)));
     }
     data = data_of("the batch", batch.inputs, batch.targets);
+    require_some_target(*data);
     return options_.world == nullptr
                ? std::string()
                : fmt::format("makes step {} with {}", steps() + 1, data_digest(*data));
@@ -414,6 +415,7 @@ std::filesystem::path Session::save(const std::filesystem::path& directory, cons
                          .mini_batch_size = options_.mini_batch_size,
                          .optimizer = std::string(to_string(options_.optimizer.kind)),
                          .classes = place.classes,
+                         .loader = place.loader,
                          .rate = {.schedule_steps = schedule_steps(options_, 0, 0),
                                   .scale = place.rate_scale,
                                   .base = place.base_rate,
@@ -464,7 +466,8 @@ Place Session::resume(const std::filesystem::path& directory,
   return {.epochs = checkpoint.epoch,
           .rate_scale = checkpoint.rate.scale,
           .base_rate = checkpoint.rate.base,
-          .classes = checkpoint.classes};
+          .classes = checkpoint.classes,
+          .loader = checkpoint.loader};
 }
 
 }  // namespace penstock::train

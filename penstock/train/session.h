@@ -54,6 +54,8 @@ struct Place {
   double rate_scale = 1;  ///< SavedRate::scale and base
   std::optional<double> base_rate = {};
   std::vector<std::string> classes = {};  ///< the names of 0, 1, ...; empty: not known
+  /// Where the loader of batches is, in the caller's own words (UTF-8); empty: not known.
+  std::string loader = {};
 };
 
 /// One call at a time: another thread, or a callback, is refused with RuntimeError. After a failure
@@ -69,8 +71,8 @@ class Session {
   /// One optimiser step; blocks until it is done. Micro-batches are the plan's, or fewer where the
   /// batch has fewer samples. Under policies that delay weights a step drains the pipeline, so that
   /// nothing is delayed: train on several at once instead. `rate`: the learning rate, instead of
-  /// that of the options; rank 0's counts. Throws ConfigError (a batch that does not fit),
-  /// RuntimeError.
+  /// that of the options; rank 0's counts. Throws ConfigError (a batch that does not fit, or has no
+  /// target that counts), RuntimeError.
   StepResult step(const Batch& batch, std::optional<double> rate = {});
   /// The samples of `data` in `order`, cut into steps of `batch_size`: epoch number `epoch`,
   /// through which the pipeline stays full, as train() runs it. `on_step` is called after each

@@ -9,6 +9,7 @@ def optimizers() -> list[tuple[str, str, list[str]]]: ...
 
 class PenstockError(RuntimeError): ...
 
+def epoch_order(size: int, seed: int, epoch: int) -> Tensor: ...
 def rows() -> list[dict[str, str]]: ...
 
 class Data:
@@ -42,6 +43,7 @@ class Place:
     rate_scale: float
     base_rate: Optional[float]
     classes: Sequence[str]
+    loader: str
 
 class Session:
     def __init__(

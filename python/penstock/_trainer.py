@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import inspect
 import json
 import math
 import operator
@@ -15,7 +16,7 @@ import time
 import warnings
 import weakref
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, Sequence, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Union
 
 import torch
 
@@ -239,6 +240,8 @@ class Trainer:
         progress: bool | None = None,
     ) -> None:
         self._classes = Classes()
+        self._seen: _Seen | None = None
+        self._loader_place = ""
         if classes is not None:
             self._classes.learn(names_of(classes), "the option classes")
         self._folder: _Folder | None = None
@@ -398,11 +401,13 @@ class Trainer:
                     f"the loss that the model makes itself is no mean over samples: of {parts} "
                     "micro-batches it is another one than of the whole step. micro_batches=1 is "
                     f"what PyTorch computes; micro_batches={parts} takes the mean of their losses"
+                    + _advice_on_number(module, example)
                 )
             if self.rank == 0:
                 warnings.warn(
                     "the model mixes the samples of its batch, so what it learns depends on how a "
-                    "step is cut: micro_batches=1 is what PyTorch computes",
+                    "step is cut: micro_batches=1 is what PyTorch computes"
+                    + (_advice_on_number(module, example) if self._model.returns_loss() else ""),
                     stacklevel=2,
                 )
         least = self._plan["micro_batch_size"]
@@ -513,6 +518,7 @@ class Trainer:
         shuffle: bool = True,
         callbacks: Iterable[Callback] | Callback = (),
         checkpoint: PathLike | None = None,
+        save_every: int = 0,
     ) -> list[dict[str, Any]]:
         """Trains for some epochs.
 
@@ -526,6 +532,8 @@ class Trainer:
         :param callbacks: one, or several; called after each step with a dict: ``epoch`` (from 0),
             ``step`` (from 1, over all epochs), and what `step` returns
         :param checkpoint: a folder into which `save` saves after each epoch
+        :param save_every: and after so many steps of a loader that says where it is (``state_dict``
+            and ``load_state_dict``, such as those of `penstock.data`); 0: not within an epoch
         :returns: a dict for each epoch: ``epoch``, ``loss``, ``accuracy``, ``samples``,
             ``targets``, ``seconds``
         :raises KeyboardInterrupt: after the steps that have begun
@@ -547,16 +555,25 @@ class Trainer:
         epochs = _whole("epochs", epochs)
         batch_size = None if batch_size is None else _whole("batch_size", batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
+        save_every = _whole("save_every", save_every)
         tensors = self._data(data, targets) if self._are_tensors(data, targets) else None
+        if save_every and (checkpoint is None or tensors is not None or self._delays()
+                           or not _says_where_it_is(data)):  # fmt: skip
+            raise ValueError(
+                "save_every: expected a checkpoint, a loader that has state_dict and "
+                "load_state_dict, and a strategy that does not delay weights"
+            )
         if tensors is None:
             self._look_at_loader(data)
+        self._take_place(data if tensors is None else None)
+        each = None if not save_every else lambda: self.steps % save_every or self.save(checkpoint)
         history = []
         for _ in range(epochs):
             summary = _Epoch(self._epoch, self.steps, callbacks, self._progress)
             self._fitting = True
             try:
                 with summary:
-                    self._run_epoch(data, tensors, batch_size, shuffle, summary)
+                    self._run_epoch(data, tensors, batch_size, shuffle, summary, each)
             finally:
                 self._fitting = False
             if summary.steps == 0:
@@ -565,6 +582,7 @@ class Trainer:
                     "once only)"
                 )
             self._epoch += 1
+            self._seen = self._seen and self._seen._replace(is_over=False)
             history.append(summary.result())
             if checkpoint is not None:
                 self.save(checkpoint)
@@ -704,6 +722,9 @@ class Trainer:
         """
         place = _core.Place()
         place.epochs = self._epoch
+        if self._seen is not None and self._seen.steps == self.steps:
+            place.epochs += self._seen.is_over
+            place.loader = self._seen.state
         place.rate_scale = self._factor
         place.base_rate = self._optimizer.rate if self._optimizer.is_object else None
         place.classes = self._classes.names
@@ -724,6 +745,8 @@ class Trainer:
             return False
         self._classes.learn(place.classes, "the checkpoint")
         self._epoch = place.epochs
+        self._seen = None
+        self._loader_place = place.loader
         self._factor = place.rate_scale
         if place.base_rate is not None and self._optimizer.is_object:
             self._optimizer.rate = place.base_rate
@@ -795,8 +818,9 @@ class Trainer:
         return path
 
     def _run_epoch(
-        self, data: Any, tensors: Any, batch_size: int | None, shuffle: bool, summary: "_Epoch"
-    ) -> None:
+        self, data: Any, tensors: Any, batch_size: int | None, shuffle: bool, summary: "_Epoch",
+        each: Callable[[], Any] | None,
+    ) -> None:  # fmt: skip
         if tensors is not None:
             size = self._batch_size if batch_size is None else batch_size
             summary.total = self._steps_of_epoch(len(tensors), size)
@@ -809,7 +833,7 @@ class Trainer:
             self._fit_whole(data, summary)
         else:
             summary.total = _length(data)
-            self._fit_steps(data, summary)
+            self._fit_steps(data, summary, each)
 
     def _steps_of_epoch(self, samples: int, size: int) -> int:
         size = max(size, 1)
@@ -833,17 +857,65 @@ class Trainer:
         if on_step is None:
             summary.take(results)
 
-    def _fit_steps(self, loader: Iterable[Batch], summary: "_Epoch") -> None:
+    def _take_place(self, loader: Any) -> None:
+        """A loader goes on where it was when the checkpoint was saved."""
+        place, self._loader_place = self._loader_place, ""
+        if not place:
+            self._see(loader)
+            return
+        if not _says_where_it_is(loader):
+            if self.rank == 0:
+                warnings.warn(
+                    "the checkpoint knows where its loader was, which may be inside of an epoch; "
+                    "these data cannot say where they are, and begin anew",
+                    stacklevel=3,
+                )
+            return
+        loader.load_state_dict(json.loads(place))
+        self._see(loader)
+
+    def _see(self, loader: Any) -> None:
+        """Remembers where the loader is after the steps so far."""
+        self._seen = None
+        if not _says_where_it_is(loader):
+            return
+        try:
+            state = json.dumps(loader.state_dict())
+        except (TypeError, ValueError):
+            return  # no text: whose it is keeps it
+        is_over = self._fitting and bool(getattr(loader, "is_between_epochs", False))
+        self._seen = _Seen(self.steps, state, is_over)
+
+    def _put_back(self, loader: Any) -> None:
+        """A batch that no step has taken comes again."""
+        if self._seen is not None and self._seen.steps == self.steps:
+            loader.load_state_dict(json.loads(self._seen.state))
+
+    def _fit_steps(
+        self, loader: Iterable[Batch], summary: "_Epoch", each: Callable[[], Any] | None
+    ) -> None:
+        made = False
         try:
             for batch in loader:
+                if made and each is not None:
+                    each()  # the place is that behind the last step
+                before = self.steps
                 inputs, targets = self._split(batch, None)
                 rate = self._rate_of(self.steps)
-                summary.add(self._session.step(inputs, targets, rate))
+                try:
+                    result = self._session.step(inputs, targets, rate)
+                finally:
+                    if self.steps > before:
+                        self._see(loader)
+                        made = True
+                summary.add(result)
                 if self._stopped and self._job is None:
                     break
         except _core.PenstockError:
+            self._put_back(loader)
             raise
         except BaseException as error:  # a loader's or a callback's
+            self._put_back(loader)
             self._session.give_up(f"{type(error).__name__}: {error}")
             raise
         self._session.end_epoch()
@@ -896,6 +968,7 @@ class Trainer:
                 None if targets[0] is None else torch.cat(targets),
             )
         self._train(data, size, False, summary)
+        self._see(loader)
 
     def _data(self, x: Any, y: Any) -> Any:
         inputs, targets = self._split(_tensors(x), None if y is None else tensor_of(y))
@@ -1050,6 +1123,35 @@ def _mean(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         share = sum(one["targets"] for one in known)
         accuracy = sum(one["accuracy"] * one["targets"] for one in known) / share
     return {"loss": loss, "accuracy": accuracy, "samples": samples, "targets": targets}
+
+
+def _advice_on_number(module: torch.nn.Module | None, example: Any) -> str:
+    """For a loss that is no mean over targets, of a model that may make it one."""
+    if module is None or not isinstance(example, Mapping) or TARGET_NUMBER in example:
+        return ""
+    try:
+        taken = inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):
+        return ""
+    if TARGET_NUMBER not in taken:
+        return ""
+    return (
+        f". The model takes {TARGET_NUMBER}: with it in the example (any number) its loss is the "
+        "mean over the targets of the whole step, however it is cut"
+    )
+
+
+class _Seen(NamedTuple):
+    """Where a loader is after so many steps."""
+
+    steps: int
+    state: str  # JSON
+    is_over: bool  # an epoch of `fit` that has not ended yet has no batch left
+
+
+def _says_where_it_is(loader: Any) -> bool:
+    """As StatefulDataLoader of torchdata and the loaders of penstock.data do."""
+    return all(callable(getattr(loader, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def _is_array(value: Any) -> bool:

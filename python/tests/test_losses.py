@@ -165,6 +165,24 @@ class OwnLosses(unittest.TestCase):
                 expected = module(*example).item()
                 self.assertAlmostEqual(trainer.step(example)["loss"], expected, places=5)
 
+    def test_a_model_that_takes_the_number_of_targets_is_told_to(self):
+        class Either(Own):
+            def forward(self, x, labels, num_items_in_batch=None):
+                loss = F.cross_entropy(self.body(x), labels, reduction="sum")
+                count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
+                return loss / count
+
+        x, y = samples()
+        y[:6] = -100
+        example = {"x": x, "labels": y}
+        with self.assertRaisesRegex(penstock.PenstockError, "with it in the example"):
+            trainer_of(Either(None), example)
+        trainer = trainer_of(Either(None), {**example, "num_items_in_batch": 1})
+        expected = Either(None)(x, y).item()
+        self.assertAlmostEqual(trainer.step(example)["loss"], expected, places=5)
+        with self.assertRaisesRegex(penstock.PenstockError, "nothing can be learned"):
+            trainer.step({"x": x, "labels": torch.full_like(y, -100)})
+
     def test_means_are_cut_and_nothing_is_said(self):
         for name, (loss, *more) in LINEAR.items():
             with self.subTest(name):

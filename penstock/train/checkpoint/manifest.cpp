@@ -160,6 +160,7 @@ CheckpointPosition parse_position(const JsonReader& root) {
     for (const JsonReader& name : classes->elements(kMostClasses))
       position.classes.push_back(name.text());
   }
+  if (const auto loader = root.find("loader")) position.loader = loader->text();
   if (const auto rate = root.find("learning_rate")) position.rate = parse_rate(*rate);
   if (const auto scale = root.find("loss_scale")) position.loss_scale = parse_loss_scale(*scale);
   if (const auto mean = root.find("weight_mean")) position.mean = parse_mean(*mean);
@@ -220,6 +221,7 @@ std::string manifest_text(const Manifest& manifest) {
   if (!position.plan_request.empty()) document["plan_request"] = position.plan_request;
   if (!position.settings.empty()) document["settings"] = position.settings;
   if (!position.classes.empty()) document["classes"] = position.classes;
+  if (!position.loader.empty()) document["loader"] = position.loader;
   if (position.rate != SavedRate{}) document["learning_rate"] = rate_json(position.rate);
   if (position.loss_scale) {
     document["loss_scale"] = {{"scale", static_cast<int64_t>(position.loss_scale->scale)},

@@ -49,6 +49,8 @@ struct CheckpointPosition {
   std::map<std::string, std::string> settings = {};
   /// The names of the classes 0, 1, ... that the weights have learned; empty: not known.
   std::vector<std::string> classes = {};
+  /// Where the program's loader of batches is (Place::loader); empty: not known.
+  std::string loader = {};
   SavedRate rate = {};
   /// Of a training in float16.
   std::optional<runtime::LossScaleState> loss_scale = std::nullopt;
