@@ -11,6 +11,9 @@ True
 <All keys matched successfully>
 """
 
+import importlib
+from typing import Any
+
 from penstock._errors import PenstockError
 from penstock._export import export
 from penstock._tool import plan, profile, report, schedule, simulate, verify
@@ -30,3 +33,10 @@ __all__ = [
     "verify",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Modules that most programs do not need are imported when they are named."""
+    if name in ("data", "pytorch", "text"):
+        return importlib.import_module(f"penstock.{name}")
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")

@@ -1,0 +1,196 @@
+"""Conversations as texts: a tokenizer's chat template, and where in its text the answers are.
+
+Templates of Hugging Face seldom mark answers themselves. They are found by what the template makes
+of the beginnings of a conversation: up to an answer, and up to its end.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+from penstock._errors import PenstockError
+
+_ANSWERS = "assistant"
+_MOST_TEXT = 1 << 28
+Message = Mapping[str, Any]
+
+
+class _Generation(jinja2.ext.Extension):
+    """``{% generation %}``, with which some templates mark answers: what is in it stays."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Any) -> Any:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """A template comes with a model, so from anybody: it reads messages and makes a text."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        sized = [len(one) for one in (left, right) if hasattr(one, "__len__")]
+        numbers = [one for one in (left, right) if isinstance(one, int)]
+        is_large = any(abs(one) > 1 << 20 for one in numbers) if operator == "*" else True
+        if (sized or operator == "**") and is_large:
+            raise jinja2.sandbox.SecurityError("it multiplies texts or numbers beyond any need")
+        return super().call_binop(context, operator, left, right)
+
+
+def _refuse(message: Any) -> None:
+    raise jinja2.TemplateRuntimeError(str(message))
+
+
+def _json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
+          sort_keys: bool = False) -> str:  # fmt: skip
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+                      sort_keys=sort_keys)  # fmt: skip
+
+
+def _now(form: str) -> str:
+    return datetime.datetime.now().strftime(form)
+
+
+class ChatTemplate:
+    """A template as transformers runs it, and in a sandbox."""
+
+    def __init__(self, source: str, name: str, special: Mapping[str, str]) -> None:
+        """`special`: what the template may call by name, such as ``bos_token``. Raises
+        PenstockError with the template's line where it is none."""
+        self._name = name
+        self._special = dict(special)
+        made = _Sandbox(
+            trim_blocks=True, lstrip_blocks=True,
+            extensions=[_Generation, jinja2.ext.loopcontrols],
+        )  # fmt: skip
+        made.filters["tojson"] = _json
+        made.globals["raise_exception"] = _refuse
+        made.globals["strftime_now"] = _now
+        try:
+            self._template = made.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise PenstockError(
+                f"{name}: expected a chat template (Jinja), found in its line {error.lineno}: "
+                f"{error.message}"
+            ) from None
+        except Exception as error:
+            raise PenstockError(f"{name}: expected a chat template (Jinja): {error}") from None
+
+    def text(self, messages: Sequence[Message], tools: Any, place: str, prompt: bool) -> str:
+        """`prompt`: ends where an answer begins. Raises PenstockError."""
+        pieces, size = [], 0
+        try:
+            for piece in self._template.generate(
+                messages=list(messages), tools=tools, documents=None,
+                add_generation_prompt=prompt, **self._special,
+            ):  # fmt: skip
+                pieces.append(piece)
+                size += len(piece)
+                if size > _MOST_TEXT:
+                    raise PenstockError(
+                        f"{place}: the chat template ({self._name}) makes more than "
+                        f"{_MOST_TEXT >> 20} MiB of a conversation"
+                    )
+        except PenstockError:
+            raise
+        except Exception as error:  # of the template, which may do anything
+            raise PenstockError(
+                f"{place}: the chat template ({self._name}) refuses the conversation: {error}"
+            ) from None
+        return "".join(pieces)
+
+    def spans(
+        self, messages: Sequence[Message], tools: Any, place: str, ends: Sequence[str]
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """The text of a conversation, and where in it its answers are, each with the token that
+        ends it (one of `ends`) if it has one. Raises PenstockError where the text has not all that
+        is said, or where answers cannot be found in it."""
+        whole = self.text(messages, tools, place, prompt=False)
+        spans = []
+        for k, message in enumerate(messages):
+            if message["content"].strip() not in whole:
+                raise PenstockError(
+                    f"{place}: the chat template ({self._name}) leaves out what messages[{k}] says"
+                )
+            if message["role"] != _ANSWERS:
+                continue
+            before = self.text(messages[:k], tools, place, prompt=True)
+            after = self.text(messages[: k + 1], tools, place, prompt=False)
+            if not (after.startswith(before) and whole.startswith(after)):
+                raise PenstockError(
+                    f"{place}: the chat template ({self._name}) writes the conversation up to "
+                    f"messages[{k}] otherwise than the whole one, so that the answer cannot be "
+                    "found: make a conversation for each answer, or give a template that only adds"
+                )
+            answer = whole[len(before) : len(after)]
+            if message["content"].strip() not in answer:
+                raise PenstockError(
+                    f"{place}: what the chat template ({self._name}) writes behind the beginning "
+                    f"of an answer is not what messages[{k}] says: {answer!r:.60}"
+                )
+            # White space behind the end of a turn is the template's, and never generated.
+            said = answer.rstrip()
+            is_ended = any(said.endswith(one) for one in ends)
+            spans.append((len(before), len(before) + len(said if is_ended else answer)))
+        return whole, spans
+
+
+def find_template(
+    tokenizer: Path, special: Mapping[str, str], template: Path | None
+) -> ChatTemplate | None:
+    """The template in the file `template`, or beside a tokenizer.json: chat_template.jinja, or that
+    of tokenizer_config.json. None: there is none."""
+    folder = tokenizer.parent
+    if template is None and (folder / "chat_template.jinja").is_file():
+        template = folder / "chat_template.jinja"
+    if template is not None:
+        try:
+            return ChatTemplate(template.read_text(encoding="utf-8"), str(template), special)
+        except OSError as error:
+            raise PenstockError(f"cannot read {template}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise PenstockError(f"{template}: expected a chat template in UTF-8") from None
+    path = folder / "tokenizer_config.json"
+    found = tokenizer_config(tokenizer).get("chat_template")
+    if isinstance(found, list):  # several by name
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    if found is None:
+        return None
+    if not isinstance(found, str):
+        raise PenstockError(f"{path}: 'chat_template': expected a text")
+    return ChatTemplate(found, str(path), special)
+
+
+def tokenizer_config(tokenizer: Path) -> dict[str, Any]:
+    """What lies beside a tokenizer.json; empty: nothing. Raises PenstockError."""
+    path = tokenizer.parent / "tokenizer_config.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise PenstockError(f"{path}: expected an object of JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise PenstockError(f"{path}: expected an object of JSON")
+    return found
+
+
+def named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Of a tokenizer_config.json: ``eos_token`` and so on, as texts."""
+    found = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            value = value.get("content")
+        if key.endswith("_token") and isinstance(value, str):
+            found[key] = value
+    return found
