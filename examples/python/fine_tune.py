@@ -1,54 +1,79 @@
-"""Fine-tunes a language model of Hugging Face with LoRA adapters of PEFT, and saves the adapters.
+"""Fine-tunes a language model of Hugging Face on conversations, with LoRA adapters of PEFT, and
+saves the adapters.
 
     pip install peft transformers
-    python3 fine_tune.py MODEL_FOLDER TEXT_FILE ADAPTER_FOLDER
-    torchrun --nproc-per-node 2 fine_tune.py MODEL_FOLDER TEXT_FILE ADAPTER_FOLDER
+    python3 fine_tune.py MODEL_FOLDER ROWS.jsonl ADAPTER_FOLDER
+    torchrun --nproc-per-node 2 fine_tune.py MODEL_FOLDER ROWS.jsonl ADAPTER_FOLDER
 
-Without arguments it takes a small model of random weights and its own text, byte by byte.
+ROWS.jsonl has a conversation a line, {"messages": [{"role": "user", "content": "..."}, ...]}, or a
+{"text": "..."}, or a {"prompt": "...", "answer": "..."}. What is learned of a conversation is its
+answers. Without arguments it takes a small model of random weights, and sums.
 """
 
+import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 
 import peft
+import tokenizers
 import torch
 import transformers
 
 import penstock
 
-LENGTH, BATCH = 64, 8
+LENGTH, BATCH, EPOCHS = 128, 8, 3
+TEMPLATE = (
+    "{% for one in messages %}<|{{ one.role }}|>{{ one.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
 
 
-def base_and_tokens(folder, text):
-    """The model without adapters, and rows of LENGTH tokens."""
-    if folder:
-        tokens = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
-        base = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    else:
-        torch.manual_seed(1)
-        tokens = list(text.encode())
-        base = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=3,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=LENGTH,
-        ))  # fmt: skip
-    rows = len(tokens) // LENGTH
-    return base, torch.tensor(tokens[: rows * LENGTH]).view(rows, LENGTH)
+def made_up(folder):
+    """A model, its tokenizer and rows, in the folder."""
+    named = ["<|end|>", "<|user|>", "<|assistant|>"]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator([], tokenizers.trainers.BpeTrainer(
+        special_tokens=named, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    ))  # fmt: skip
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    torch.manual_seed(1)
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=64, intermediate_size=128,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=LENGTH,
+    )).save_pretrained(folder)  # fmt: skip
+    with open(folder / "rows.jsonl", "w") as rows:
+        for a in range(10):
+            for b in range(10):
+                turns = [{"role": "user", "content": f"What is {a} and {b}?"},
+                         {"role": "assistant", "content": f"It is {a + b}."}]  # fmt: skip
+                rows.write(json.dumps({"messages": turns}) + "\n")
+    return folder / "rows.jsonl"
 
 
 def main():
-    folder, text, adapter = sys.argv[1:] or (None, __file__, tempfile.mkdtemp())
-    base, rows = base_and_tokens(folder, Path(text).read_text())
+    own = tempfile.TemporaryDirectory()
+    model_folder, rows, adapter = sys.argv[1:] or (own.name, made_up(Path(own.name)), own.name)
+    # Each rank writes the same tokens for itself; a large file is better written once before.
+    tokens = Path(own.name) / "tokens"
+    found = penstock.data.write(rows, model_folder, tokens)
+    print(f"{found['documents']} documents, {found['tokens']} tokens, {found['learned']} learned")
+    loader = penstock.data.Documents(tokens).packed(LENGTH, batch_size=BATCH)
+
+    base = transformers.AutoModelForCausalLM.from_pretrained(model_folder)
     model = peft.get_peft_model(
         base, peft.LoraConfig(r=8, target_modules="all-linear", lora_dropout=0.05)
     )
-    batches = [{"input_ids": part, "labels": part} for part in rows.split(BATCH)]
     trainer = penstock.Trainer(
-        model, {name: value[:2] for name, value in batches[0].items()}, workers=2,
-        batch_size=BATCH, optimizer="AdamW", lr=0.01,
-    )  # fmt: skip
-    losses = [trainer.fit(batches)[0]["loss"] for _ in range(4)]
+        model, loader.example(), workers=2, batch_size=BATCH, optimizer="AdamW", lr=0.01
+    )
+    losses = [one["loss"] for one in trainer.fit(loader, epochs=EPOCHS)]
     print("loss of each epoch:", [round(loss, 3) for loss in losses])
     assert losses[-1] < losses[0], "the adapters have learned nothing"
 

@@ -366,6 +366,44 @@ def _length_of(values: Iterable[Any]) -> int:
     return length
 
 
+def _dynamic_sizes(
+    module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], length: int,
+    least: int,
+) -> Any:  # fmt: skip
+    """What torch.export takes: batches of any size, and sequences of any length from `least` on
+    (`length`: that of the example; 0: as it is)."""
+    batch = torch.export.Dim("batch", min=1)
+    places = torch.export.Dim("length", min=least)
+
+    def dynamic(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            return None
+        is_sequence = length > 0 and value.dim() > 1 and value.shape[1] == length
+        return {0: batch, 1: places} if is_sequence else {0: batch}
+
+    if keywords:
+        return {name: dynamic(value) for name, value in keywords.items()}
+    shapes: Any = tuple(dynamic(value) for value in arguments)
+    listed = _in_place_of_a_list(module, len(arguments))
+    return shapes if listed is None else (*shapes[:listed], shapes[listed:])
+
+
+def _program(
+    module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], length: int
+) -> torch.export.ExportedProgram:
+    for least in (2, 3):
+        shapes = _dynamic_sizes(module, arguments, keywords, length, least)
+        try:
+            return torch.export.export(
+                module, arguments, keywords, dynamic_shapes=shapes, strict=False
+            )
+        except torch._dynamo.exc.UserError as error:
+            # A model that shifts its logits itself (`logits[:, :-1]`) needs two places of these.
+            if least > 2 or "Dim('length', min=3)" not in str(error):
+                raise
+    raise AssertionError("the last one returns or raises")
+
+
 def exported(
     module: torch.nn.Module, example: Example, any_length: bool = False
 ) -> torch.export.ExportedProgram:
@@ -392,33 +430,14 @@ def exported(
         _refuse_what_is_no_tensor(f"part {position + 1}", value)
     for name, value in keywords.items():
         _refuse_what_is_no_tensor(f"'{name}'", value)
-    batch = torch.export.Dim("batch", min=1)
-    places = torch.export.Dim("length", min=2)
     length = _length_of([*arguments, *keywords.values()]) if any_length else 0
-
-    def dynamic(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dim() == 0:
-            return None
-        is_sequence = any_length and value.dim() > 1 and value.shape[1] == length
-        return {0: batch, 1: places} if is_sequence else {0: batch}
-
-    shapes: Any
-    if keywords:
-        shapes = {name: dynamic(value) for name, value in keywords.items()}
-    else:
-        shapes = tuple(dynamic(value) for value in arguments)
-        listed = _in_place_of_a_list(module, len(arguments))
-        if listed is not None:
-            shapes = (*shapes[:listed], shapes[listed:])
     _refuse_hooks(module)
     with (
         _training(module), _plain_tensors(module), _own_gradients() as own,
         _fixed_sizes() as fixed, _named(module, keywords),
     ):  # fmt: skip
         try:
-            program = torch.export.export(
-                module, arguments, keywords, dynamic_shapes=shapes, strict=False
-            )
+            program = _program(module, arguments, keywords, length)
         except Exception as error:
             why = hint_of_experts(module)
             if fixed and not why:

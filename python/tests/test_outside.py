@@ -401,6 +401,27 @@ class AnyLength(unittest.TestCase):
         # At a small rate a delay of one step changes little.
         self.assertAlmostEqual(seen["serial"][0]["loss"], seen["1f1b"][0]["loss"], delta=0.05)
 
+    def test_a_model_that_shifts_its_logits_takes_sequences_from_three_places_on(self):
+        class Shifts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.head = nn.Embedding(IDS, 8), nn.Linear(8, IDS)
+
+            def forward(self, ids, labels):
+                logits = self.head(torch.tanh(self.embed(ids)))[:, :-1]
+                return nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
+
+        torch.manual_seed(1)
+        module, ids = Shifts(), torch.randint(2, IDS, (8, 9))
+        trainer = penstock.Trainer(module, (ids, ids), batch_size=8, strategy="serial", workers=1,
+                                   micro_batches=2, any_length=True, progress=False)  # fmt: skip
+        for length in (3, 9, 12):
+            ids = torch.randint(2, IDS, (8, length))
+            wanted = trainer.evaluate((ids, ids))["loss"]
+            self.assertAlmostEqual(trainer.step((ids, ids))["loss"], wanted, delta=1e-5)
+        with self.assertRaisesRegex(penstock.PenstockError, "'ids': expected"):
+            trainer.step((ids[:, :2], ids[:, :2]))
+
     def test_what_does_not_fit_together_is_refused(self):
         (example, _), *_ = self.batches([9])
         trainer = penstock.Trainer(self.Speaker(), example, batch_size=8, any_length=True,
