@@ -353,7 +353,9 @@ PYBIND11_MODULE(_core, m) {
       .def("check_same_file", &PythonJob::check_same_file)
       .def("share_file", &PythonJob::share_file);
   py::class_<ProgramModel, std::shared_ptr<ProgramModel>>(m, "Model")
-      .def(py::init<const std::string&>())
+      .def(py::init<const std::string&, py::dict>(), py::arg("path"),
+           py::arg("options") = py::dict())
+      .def("adapters", &ProgramModel::adapters)
       .def("inputs", &ProgramModel::inputs)
       .def("layers", &ProgramModel::layers)
       .def("mixes_samples", &ProgramModel::mixes_samples)

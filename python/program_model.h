@@ -15,6 +15,7 @@
 #include "penstock/imported/import_model.h"
 #include "penstock/job/auto_plan.h"
 #include "penstock/job/auto_plan_together.h"
+#include "penstock/job/chosen_model.h"
 #include "penstock/job/large_batch.h"
 #include "penstock/job/run_plan.h"
 #include "penstock/job/worker_devices.h"
@@ -60,7 +61,8 @@ inline std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& 
 /// One model as it was exported.
 class ProgramModel {
  public:
-  explicit ProgramModel(const std::string& path) : model_(imported::import_model(path)) {}
+  /// `options`: the keywords that say which adapters it gets.
+  ProgramModel(const std::string& path, py::dict options) : model_(made(path, options)) {}
 
   const model::Model& model() const { return model_; }
 
@@ -83,6 +85,16 @@ class ProgramModel {
 
   bool returns_loss() const { return model_.returns_loss(); }
   std::string note() const { return imported::note_of(model_); }
+  /// The names of the adapters' weights in a state dict.
+  std::vector<std::string> adapters() const {
+    std::vector<std::string> names;
+    if (!model_.adapters()) return names;
+    for (const std::string& module : model_.adapters()->modules) {
+      for (const char* part : {"A", "B"})
+        names.push_back(fmt::format("base_model.model.{}.lora_{}.weight", module, part));
+    }
+    return names;
+  }
 
   bool mixes_samples() const {
     std::atomic<bool> unused{false};
@@ -128,6 +140,13 @@ class ProgramModel {
   }
 
  private:
+  static model::Model made(const std::string& path, py::dict& options) {
+    options::TrainRequest request{.model = {.name = path}};
+    take_rows(options, request);
+    refuse_rest(options);
+    return imported::import_model(path, job::adapters_of(request.model));
+  }
+
   model::Model model_;
 };
 

@@ -82,6 +82,7 @@ inline model::Model with_layers(const model::Model& model,
                                 std::vector<std::shared_ptr<const model::Layer>> layers) {
   model::Model made(model.name(), model.graph(), std::move(layers), model.input_shapes());
   made.set_extra_state(model.extra_state());
+  made.set_adapters(model.adapters());
   made.set_inputs(model.inputs());
   if (model.returns_loss()) made.set_returns_loss();
   return made;

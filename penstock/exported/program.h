@@ -175,6 +175,8 @@ struct StoredTensor {
   int64_t num_bytes = 0;
   uint32_t crc32 = 0;          ///< of them
   bool in_state_dict = false;  ///< not for constants, nor for buffers that are not persistent
+  /// No file has values: training begins with random ones of [-x, x), by its seed.
+  std::optional<double> begins_within = {};
 
   /// The file and where in it: equal for tied tensors that have bytes.
   std::pair<std::string, int64_t> place() const { return {file, file_offset}; }

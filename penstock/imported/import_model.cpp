@@ -105,8 +105,9 @@ std::vector<model::ExtraTensor> extra_state(const TrainableProgram& p, const mod
 
 }  // namespace
 
-model::Model import_model(const std::string& path) {
-  const std::unique_ptr<const TrainableProgram> program = read_trainable(path);
+model::Model import_model(const std::string& path,
+                          const std::optional<exported::AdapterSpec>& adapters) {
+  const std::unique_ptr<const TrainableProgram> program = read_trainable(path, adapters);
   ProgramLayers made = make_layers(*program);
   const int num_inputs = static_cast<int>(program->inputs.size());
   model::Model model(std::filesystem::path(path).stem().string(),
@@ -115,6 +116,12 @@ model::Model import_model(const std::string& path) {
   model.set_extra_state(extra_state(*program, model));
   model.set_inputs(input_specs(*program, model));
   if (program->returns_loss) model.set_returns_loss();
+  if (program->adapted) {
+    model.set_adapters(model::Adapters{.rank = adapters->rank,
+                                       .alpha = adapters->alpha,
+                                       .modules = program->adapted->modules,
+                                       .has_transposed = program->adapted->has_transposed});
+  }
   return model;
 }
 

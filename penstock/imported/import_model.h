@@ -6,18 +6,22 @@
 // file. Export in training mode with a dynamic batch: docs/import.md.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "penstock/exported/adapters.h"
 #include "penstock/exported/program.h"
 #include "penstock/model/model.h"
 
 namespace penstock::imported {
 
-/// Throws ConfigError naming the file, with every reason why it cannot be trained here: operators
-/// that this libtorch lacks, inputs whose batch is fixed, what read_program() refuses. The file is
-/// read again when weights are made, and must not change meanwhile.
-model::Model import_model(const std::string& path);
+/// With adapters these alone are trained (model.adapters()). Throws ConfigError naming the file,
+/// with every reason why it cannot be trained here: operators that this libtorch lacks, inputs
+/// whose batch is fixed, what read_program() refuses. The file is read again when weights are made,
+/// and must not change meanwhile.
+model::Model import_model(const std::string& path,
+                          const std::optional<exported::AdapterSpec>& adapters = {});
 
 /// What a user should know of a model of import_model(): why most of it is one layer, which sizes
 /// are fixed. Empty: nothing.

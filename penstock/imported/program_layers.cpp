@@ -125,6 +125,8 @@ class LayerMaker {
 
   /// Values are read when they are needed: a worker reads those of its own layers.
   model::Init values_of(const std::string& name) const {
+    if (const std::optional<double> bound = p_.stored(name).begins_within)
+      return *bound == 0 ? model::Init::constant(0) : model::Init::uniform(*bound);
     return model::Init::given(
         [path = p_.path, tensor = p_.stored(name), key = p_.role_of.at(name)->name] {
           at::Tensor values = read_values(path, tensor).to(at::kFloat).contiguous();

@@ -41,9 +41,11 @@ std::string in_words(const exported::TensorMeta& meta) {
 /// Finds out what the tensors of a program are, and why it cannot be trained.
 class ProgramReader {
  public:
-  explicit ProgramReader(const std::string& path) : read_(std::make_unique<TrainableProgram>()) {
+  ProgramReader(const std::string& path, const std::optional<exported::AdapterSpec>& adapters)
+      : read_(std::make_unique<TrainableProgram>()) {
     p_.path = path;
     p_.source = exported::read_program(path);
+    if (adapters) p_.adapted = exported::add_adapters(p_.source, *adapters);
     p_.program = flatten(p_.source, reasons_);
   }
 
@@ -216,12 +218,12 @@ class ProgramReader {
     const bool has_numbers =
         std::none_of(tensor.meta.sizes.begin(), tensor.meta.sizes.end(),
                      [](const exported::SymbolicInt& size) { return size.value == 0; });
-    if (tensor.num_bytes == 0 && has_numbers) {
+    if (tensor.num_bytes == 0 && has_numbers && !tensor.begins_within) {
       reasons_.push_back(fmt::format("'{}' has no values in the file (a model on the device meta?)",
                                      printable(role.name)));
       return;
     }
-    if (has_numbers && !lies_within(tensor)) {
+    if (has_numbers && !tensor.begins_within && !lies_within(tensor)) {
       reasons_.push_back(fmt::format("the stored '{}' reaches beyond its {} bytes",
                                      printable(role.name), tensor.num_bytes));
       return;
@@ -381,8 +383,9 @@ exported::SymbolRange TrainableProgram::batch_range() const {
   return range;
 }
 
-std::unique_ptr<const TrainableProgram> read_trainable(const std::string& path) {
-  return ProgramReader(path).run();
+std::unique_ptr<const TrainableProgram> read_trainable(
+    const std::string& path, const std::optional<exported::AdapterSpec>& adapters) {
+  return ProgramReader(path, adapters).run();
 }
 
 void refuse(const std::string& path, const Reasons& reasons) {

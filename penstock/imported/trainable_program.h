@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/exported/adapters.h"
 #include "penstock/exported/program.h"
 #include "penstock/imported/alias_sets.h"
 #include "penstock/imported/flat_program.h"
@@ -43,10 +44,13 @@ struct TrainableProgram {
   std::string output;
   bool returns_loss = false;
   std::optional<TargetNumber> target_number;  ///< where the program takes it
+  std::optional<exported::Adapted> adapted;   ///< where it was given adapters
 };
 
-/// Throws ConfigError listing the reasons why it cannot be trained, and what read_program() throws.
-std::unique_ptr<const TrainableProgram> read_trainable(const std::string& path);
+/// Throws ConfigError listing the reasons why it cannot be trained, and what read_program() and
+/// add_adapters() throw.
+std::unique_ptr<const TrainableProgram> read_trainable(
+    const std::string& path, const std::optional<exported::AdapterSpec>& adapters = {});
 
 /// Throws ConfigError with the reasons, if there are any.
 void refuse(const std::string& path, const Reasons& reasons);

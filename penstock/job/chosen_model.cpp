@@ -47,6 +47,13 @@ model::ModelSpec spec_of(const options::ModelRequest& request) {
 
 }  // namespace
 
+std::optional<exported::AdapterSpec> adapters_of(const options::ModelRequest& request) {
+  if (!request.lora) return std::nullopt;
+  return exported::AdapterSpec{.rank = *request.lora,
+                               .alpha = request.lora_alpha,
+                               .targets = exported::parse_adapter_targets(request.lora_targets)};
+}
+
 model::Model chosen_model(const options::ModelRequest& request) {
   // Of what is made here, trained weights become those of stages.
   const model::MemoryScope scope(MemoryKind::Constants);
@@ -57,7 +64,13 @@ model::Model chosen_model(const options::ModelRequest& request) {
           "--input are "
           "for the models that come with penstock; a .pt2 file has its own sizes");
     }
-    return imported::import_model(request.name);
+    return imported::import_model(request.name, adapters_of(request));
+  }
+  if (request.lora) {
+    throw ConfigError(
+        fmt::format("--lora is for programs of torch.export.save (FILE.pt2), whose weights are "
+                    "trained already; --model is '{}'",
+                    printable(request.name)));
   }
   const bool is_known =
       std::any_of(model::zoo().begin(), model::zoo().end(),

@@ -32,6 +32,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/text/plural.h"
 
 namespace penstock::job {
 
@@ -93,6 +94,11 @@ class Preparation {
     if (job != nullptr && !job->is_first()) listener_ = {};  // what all do, rank 0 tells
     load(request, job);
     if (!run_->data.summary.empty()) listener_.tell(run_->data.summary);
+    if (const auto& adapters = run_->model.adapters()) {
+      listener_.tell(fmt::format("adapters of rank {} beside {}: {} numbers are trained\n",
+                                 adapters->rank, plural(std::ssize(adapters->modules), "module"),
+                                 run_->model.parameter_count()));
+    }
     if (run_->request.run.compile) check_can_compile(run_->model, run_->request);
     choose_rate(run_->request);
     run_->large_batch = set_large_batch(run_->request, run_->model, run_->data.train->size());

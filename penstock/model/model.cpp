@@ -97,6 +97,7 @@ Model::Model(std::string name, graph::ModelGraph graph,
 Model Model::for_inputs(const std::vector<Shape>& shapes) const {
   Model resized(name_, graph_, layers_, shapes);
   resized.extra_state_ = extra_state_;
+  resized.adapters_ = adapters_;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     resized.inputs_[i] = inputs_[i];
     resized.inputs_[i].shape = shapes[i];

@@ -6,11 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
+#include "penstock/model/adapters.h"
 #include "penstock/model/input_spec.h"
 #include "penstock/model/layer.h"
 #include "penstock/model/parts.h"
@@ -41,6 +43,10 @@ class Model {
   /// What else belongs into a state dict, so that another program finds all that it expects there.
   void set_extra_state(std::vector<ExtraTensor> extra) { extra_state_ = std::move(extra); }
   const std::vector<ExtraTensor>& extra_state() const { return extra_state_; }
+
+  /// Only adapters are trained.
+  void set_adapters(std::optional<Adapters> adapters) { adapters_ = std::move(adapters); }
+  const std::optional<Adapters>& adapters() const { return adapters_; }
 
   /// Names and types of the inputs, if they are others than "input" and float32. Throws ConfigError
   /// when the shapes are not input_shapes().
@@ -114,6 +120,7 @@ class Model {
   std::vector<std::vector<Shape>> output_shapes_;
   int64_t parameter_count_ = 0;
   std::vector<ExtraTensor> extra_state_;
+  std::optional<Adapters> adapters_;
   std::map<graph::ParameterRef, Init> initial_;  ///< of begin_with(), by owner
   std::vector<InputSpec> inputs_;
   std::vector<double> auxiliary_weights_;

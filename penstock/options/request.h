@@ -39,7 +39,10 @@ struct ModelRequest {
   int64_t embedding = 0;
   std::optional<double> dropout = {};
   int64_t classes = 0;
-  std::string input = {};  ///< "1x32x32"; empty: the model's own
+  std::string input = {};            ///< "1x32x32"; empty: the model's own
+  std::optional<int64_t> lora = {};  ///< rank of adapters; nothing: all is trained as the file says
+  std::string lora_targets = "all-linear";  ///< exported::parse_adapter_targets()
+  double lora_alpha = 8;
 };
 
 /// What becomes of samples that cannot be used.

@@ -168,6 +168,30 @@ std::vector<RowOf<R>> model_rows(bool is_required) {
           0, kMostDropout)};
 }
 
+/// Adapters for a program that has none.
+template <class R>
+std::vector<RowOf<R>> adapter_rows() {
+  std::vector<RowOf<R>> rows = {
+      with("lora", Changes::Run,
+           row<&R::model, &ModelRequest::lora>(
+               "--lora",
+               "Programs (FILE.pt2): train low-rank adapters of this rank (LoRA) beside the "
+               "products with the weights of --lora-targets, and freeze everything else; "
+               "docs/fine-tuning.md",
+               1)),
+      with("lora_targets", Changes::Run,
+           row<&R::model, &ModelRequest::lora_targets>(
+               "--lora-targets",
+               "Modules that get an adapter, with commas: ends of their names (q_proj,v_proj), "
+               "with * for any characters, or all-linear: all linear ones but the last, the output "
+               "head")),
+      with("lora_alpha", Changes::Run,
+           row<&R::model, &ModelRequest::lora_alpha>(
+               "--lora-alpha", "What an adapter adds is multiplied by this, divided by the rank"))};
+  for (size_t i = 1; i < rows.size(); ++i) rows[i].needs = "--lora";
+  return rows;
+}
+
 /// What a model takes and makes, where its data does not say it.
 template <class R>
 std::vector<RowOf<R>> sample_rows() {

@@ -293,11 +293,11 @@ std::string_view to_string(Section section) {
 
 template <>
 std::span<const Row> rows_of() {
-  static const std::vector<Row> kRows =
-      joined<R>({in<R>(Section::Model, "the module, or its file, is the model",
-                       joined<R>({model_rows<R>(/*is_required=*/true), sample_rows<R>()})),
-                 data_rows(), in<R>(Section::Loss, "", loss_rows<R>()), plan_rows(),
-                 learning_rows(), run_rows(), output_rows()});
+  static const std::vector<Row> kRows = joined<R>(
+      {in<R>(Section::Model, "the module, or its file, is the model",
+             joined<R>({model_rows<R>(/*is_required=*/true), sample_rows<R>(), adapter_rows<R>()})),
+       data_rows(), in<R>(Section::Loss, "", loss_rows<R>()), plan_rows(), learning_rows(),
+       run_rows(), output_rows()});
   return kRows;
 }
 

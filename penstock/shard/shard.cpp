@@ -336,6 +336,7 @@ class Expansion {
   void copy_settings(model::Model& all) {
     all.set_inputs(whole_->inputs());
     all.set_extra_state(whole_->extra_state());
+    all.set_adapters(whole_->adapters());
     all.set_auxiliary_weights(whole_->auxiliary_weights());
     if (whole_->takes_channels_last()) all.set_takes_channels_last();
     if (whole_->returns_loss()) all.set_returns_loss();

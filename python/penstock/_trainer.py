@@ -101,6 +101,12 @@ class Trainer:
         stage's replicas: runs with the same number agree bit for bit, whatever their workers; 0:
         the smallest number that is possible
     :param plan: a plan of `penstock.plan`, or a file of one, instead of strategy and workers
+    :param lora: train low-rank adapters of this rank (LoRA), as PEFT has them, beside the products
+        with the weights of ``lora_targets``, and freeze everything else. `state_dict` names them as
+        PEFT does, and `peft.PeftModel.from_pretrained` loads the folder that `save` returns
+    :param lora_targets: modules that get an adapter, in a list or with commas: ends of their names,
+        with * for any characters; None: "all-linear", all linear ones but the last
+    :param lora_alpha: what an adapter adds is multiplied by this, divided by the rank; None: 8
     :param loss: "cross-entropy", "mean-squared-error", "binary-cross-entropy", "model" (the model
         returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
         model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
@@ -196,6 +202,9 @@ class Trainer:
         sequence_parallel: bool = False,
         straight: bool = False,
         plan: Mapping[str, Any] | PathLike | None = None,
+        lora: int | None = None,
+        lora_targets: str | Sequence[str] | None = None,
+        lora_alpha: float | None = None,
         loss: Any = None,
         optimizer: Any = "SGD",
         lr: float | None = None,
@@ -313,7 +322,10 @@ class Trainer:
             raise ValueError("any_length: the file of a program says which sizes are dynamic")
         elif self._job is not None:
             self._job.check_same_file("model", os.fspath(model))
-        self._model = _imported(os.fspath(model), module)
+        adapters = _adapters(lora, lora_targets, lora_alpha)
+        self._model = _imported(os.fspath(model), module, adapters)
+        if self._names is not None:
+            self._names += self._model.adapters()
         if workers is None:
             workers = 2 if self._job is None else self._job.training_ranks
         self._batch_size = batch_size
@@ -366,7 +378,7 @@ class Trainer:
             profile_cache=_cache(profile_cache),
         )
         if self._job is not None:
-            asked = {**request, **rates, "compile": bool(compile),
+            asked = {**request, **rates, **adapters, "compile": bool(compile),
                      "plan": json.dumps(plan, default=os.fspath)}  # fmt: skip
             for option, value in asked.items():
                 self._job.check_same(option, str(value))
@@ -1025,10 +1037,22 @@ class Trainer:
         return tensors, None if targets is None else _plain(tensor_of(targets))
 
 
-def _imported(path: str, module: torch.nn.Module | None) -> Any:
+def _adapters(rank: Any, targets: Any, alpha: Any) -> dict[str, Any]:
+    """The options of a model with adapters."""
+    if rank is None:
+        if targets is not None or alpha is not None:
+            raise ValueError("lora_targets and lora_alpha say what adapters lora=RANK adds")
+        return {}
+    if targets is not None and not isinstance(targets, str):
+        targets = ",".join(_word("lora_targets", one) for one in targets)
+    alpha = 8.0 if alpha is None else float(alpha)
+    return {"lora": _whole("lora", rank), "lora_targets": targets, "lora_alpha": alpha}
+
+
+def _imported(path: str, module: torch.nn.Module | None, adapters: Mapping[str, Any]) -> Any:
     """The model in a file; what is wrong with a module's is said of the module."""
     try:
-        return _core.Model(path)
+        return _core.Model(path, dict(adapters))
     except _core.PenstockError as error:
         if module is None:
             raise

@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 
+#include "penstock/train/checkpoint/adapter_files.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/file_stream.h"
 #include "penstock/train/checkpoint/folder_lock.h"
@@ -141,11 +142,16 @@ void write_manifest(const fs::path& folder, const model::Model& model, const Che
                  manifest.layers.size());
   manifest.frozen = frozen_record(model);
   std::vector<LayerState> layers = gathered(folder, model, checkpoint, written);
-  const auto write = [&](const std::string& name, const std::vector<LayerState>& states) {
-    return write_state_dict(folder, name, state_dict(model, states, FrozenWeights::Without));
-  };
-  manifest.state_dict = write("weights.pt", layers);
-  if (const auto means = with_means(std::move(layers))) manifest.mean = write("average.pt", *means);
+  const StateDict dict = state_dict(model, layers, FrozenWeights::Without);
+  manifest.state_dict = write_state_dict(folder, "weights.pt", dict);
+  if (model.adapters()) {
+    manifest.adapters = adapter_text(*model.adapters());
+    manifest.adapter_weights = write_adapters(folder, *model.adapters(), dict);
+  }
+  if (const auto means = with_means(std::move(layers))) {
+    manifest.mean =
+        write_state_dict(folder, "average.pt", state_dict(model, *means, FrozenWeights::Without));
+  }
   if (!checkpoint.plan.empty()) manifest.plan = write_text(folder, "plan.json", checkpoint.plan);
   write_text(folder, "manifest.json", manifest_text(manifest));
 }
@@ -216,6 +222,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model,
     verify_file(folder, manifest.state_dict);
     if (!manifest.plan.name.empty()) verify_file(folder, manifest.plan);
     if (!manifest.mean.name.empty()) verify_file(folder, manifest.mean);
+    if (!manifest.adapters.empty()) verify_file(folder, manifest.adapter_weights);
     restore_ties(model, checkpoint.layers);
     return checkpoint;
   } catch (const ParseError& error) {

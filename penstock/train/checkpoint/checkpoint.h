@@ -9,6 +9,7 @@
 //       weights.pt
 //       average.pt                        of a mean of the weights (weight_mean.h)
 //       plan.json                         that the training ran with
+//       adapter_model.safetensors         of adapters (adapter_files.h), with adapter_config.json
 //     latest                            the name of the newest complete folder; on a second line
 //                                       the name's checksum
 //

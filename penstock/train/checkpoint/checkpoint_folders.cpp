@@ -66,7 +66,9 @@ std::vector<fs::path> foreign_entries(const fs::path& folder) {
   std::erase_if(result, [](const fs::path& path) {
     const std::string name = path.filename().string();
     const bool has_own_name = name == "manifest.json" || name == "weights.pt" ||
-                              name == "plan.json" ||
+                              name == "plan.json" || name == "average.pt" ||
+                              name == "adapter_config.json" ||
+                              name == "adapter_model.safetensors" ||
                               (name.starts_with("layer-") && name.ends_with(".safetensors"));
     std::error_code ignored;
     return has_own_name && fs::is_regular_file(fs::symlink_status(path, ignored));

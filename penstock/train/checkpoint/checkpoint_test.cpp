@@ -247,6 +247,19 @@ TEST(Checkpoint, TheNewestIsLoadedAndOldOnesAreRemoved) {
   EXPECT_EQ(load_checkpoint(folder / "step-000000003", model).step, 3);
 }
 
+TEST(Checkpoint, OldOnesWithAMeanAreRemoved) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const int64_t step : {1, 2}) {
+    Checkpoint checkpoint = make_checkpoint(model, step);
+    for (LayerState& layer : checkpoint.layers)
+      layer.optimizer[std::string(model::kAverage)] = layer.weights;
+    save_checkpoint(folder.path(), model, checkpoint, 1);
+  }
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"latest", "step-000000002"}));
+  EXPECT_TRUE(fs::exists(folder.path() / "step-000000002" / "average.pt"));
+}
+
 TEST(Checkpoint, ARunThatWasRestartedKeepsItsOwnCheckpoint) {
   const TestFolder folder;
   const model::Model model = make_model();

@@ -18,6 +18,7 @@ constexpr int64_t kMostTensors = 10'000'000;
 constexpr std::string_view kStateDictName = "weights.pt";
 constexpr std::string_view kPlanName = "plan.json";
 constexpr std::string_view kMeanName = "average.pt";
+constexpr std::string_view kAdapterName = "adapter_model.safetensors";
 // The end of the text is this, eight hexadecimal digits and kTail.
 constexpr std::string_view kChecksumKey = ",\n  \"crc32\": \"";
 constexpr std::string_view kTail = "\"\n}\n";
@@ -243,6 +244,10 @@ std::string manifest_text(const Manifest& manifest) {
   if (manifest.frozen.tensors > 0) {
     document["frozen"] = {{"tensors", manifest.frozen.tensors}, {"digest", manifest.frozen.digest}};
   }
+  if (!manifest.adapters.empty()) {
+    document["adapters"] = {{"text", manifest.adapters},
+                            {"weights", file_json(manifest.adapter_weights)}};
+  }
   std::string text;
   try {
     text = document.dump(2);
@@ -271,6 +276,10 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
   if (const auto mean = root.find("average")) manifest.mean = parse_file(*mean, kMeanName);
   if (const auto frozen = root.find("frozen"))
     manifest.frozen = {frozen->at("tensors").integer(1, kMostTensors), frozen->at("digest").text()};
+  if (const auto adapters = root.find("adapters")) {
+    manifest.adapters = adapters->at("text").text();
+    manifest.adapter_weights = parse_file(adapters->at("weights"), kAdapterName);
+  }
   return manifest;
 }
 

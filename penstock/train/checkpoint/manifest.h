@@ -97,6 +97,8 @@ struct Manifest {
   FileRecord plan;  ///< plan.json; older manifests have none
   FileRecord mean;  ///< average.pt, the state dict of the weights' mean; empty: there is none
   FrozenRecord frozen = {};
+  std::string adapters = {};        ///< adapter_text() of the model's; empty: it has none
+  FileRecord adapter_weights = {};  ///< adapter_model.safetensors
 
   bool operator==(const Manifest&) const = default;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "penstock/train/checkpoint/adapter_files.h"
 #include "penstock/train/checkpoint/tied_state.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/rng.h"
@@ -58,7 +59,26 @@ FrozenRecord frozen_record(const model::Model& model) {
   return record;
 }
 
+namespace {
+
+/// Of another rank, say; without them the layers would be others, which says less.
+void check_same_adapters(const Manifest& manifest, const model::Model& model,
+                         std::string_view place) {
+  const std::string own = model.adapters() ? adapter_text(*model.adapters()) : "";
+  if (manifest.adapters == own) return;
+  const auto text = [](const std::string& adapters) {
+    return adapters.empty() ? std::string("none") : adapters;
+  };
+  throw CheckpointError(
+      fmt::format("{}: the checkpoint has other adapters than this run: there "
+                  "{}, here {}; expected the same rank, alpha and targets",
+                  place, text(manifest.adapters), text(own)));
+}
+
+}  // namespace
+
 void check_same_model(const Manifest& manifest, const model::Model& model, std::string_view place) {
+  check_same_adapters(manifest, model, place);
   const auto found = static_cast<int64_t>(manifest.layers.size());
   const int64_t expected = model.graph().num_layers();
   const auto describe_found = [&](int64_t i) {
