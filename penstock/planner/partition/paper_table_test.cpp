@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/planner/cost/named_models.h"
+#include "penstock/planner/partition/dp_partitioner.h"
 #include "penstock/planner/testing/testing_graphs.h"
 
 namespace penstock::planner {

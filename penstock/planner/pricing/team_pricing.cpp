@@ -313,7 +313,7 @@ Plan TeamPricer::price(const TeamSplit& wanted) {
   if (asked.micro_batches == 0)
     parts.plan.micro_batches = options_.micro_batches.value_or(
         asked.worker_of_replica.empty() ? chosen_micro_batches(real, asked.strategy, replicas) : 0);
-  for (const Team team : kinds_of_teams(asked.stages))
+  for (const Team& team : kinds_of_teams(asked.stages))
     add_world(asked, stage_of_layer, team, parts);
   put_on_workers(asked, stage_of_layer, parts);
   const Split members =
