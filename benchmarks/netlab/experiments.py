@@ -643,16 +643,16 @@ def teams(bench):
               [runs[0] / best for runs, best in zip(found["auto"], fastest)], 0.97)
 
 
-BOUNDARY_MODEL = ("--model", "gpt", "--width", 256, "--depth", 4, "--heads", 4, "--input", 128,
-                  "--classes", 512, "--untied", "--dropout", 0)
-BOUNDARY_CODINGS = ("float32", "bfloat16", "int8", "subspace:64", "auto")
+BOUNDARY_MODEL = ("--model", "gpt", "--width", 64, "--depth", 2, "--heads", 2, "--input", 128,
+                  "--classes", 128, "--untied", "--dropout", 0)
+BOUNDARY_CODINGS = ("float32", "bfloat16", "int8", "subspace:16", "auto")
 
 
 def boundaries(bench):
     """Two hosts with a stage each: what codings of their boundary bring."""
     rate, seconds = min(bench.args.rates), 0.3 if bench.args.quick else 5
     found = {coding: [] for coding in BOUNDARY_CODINGS}
-    profile, _ = bench.profile(BOUNDARY_MODEL, 4)
+    profile, _ = bench.profile(BOUNDARY_MODEL, 8)
     for number in range(1 if bench.args.quick else bench.args.rounds):
         with Lab([Link(rate)] * 2) as lab:
             cluster = cluster_file(bench, 2, job_link(bench, lab))

@@ -52,17 +52,17 @@ void choose_each(Plan& plan, double enough) {
 
 }  // namespace
 
-Plan with_chosen_boundaries(Plan plan) {
+Plan with_chosen_boundaries(Plan plan, const BoundaryCoding& smallest) {
   plan::set_boundaries(plan, kChoices.front());
   const double exact = rate_of(plan);
   Plan coded = plan;
-  plan::set_boundaries(coded, kChoices.back());
-  const double smallest = rate_of(coded);
-  if (!(smallest > kFaster * exact)) return plan;
+  plan::set_boundaries(coded, smallest);
+  const double fastest = rate_of(coded);
+  if (!(fastest > kFaster * exact)) return plan;
   if (coded.links.size() > kMostLinks)
-    choose_alike(coded, smallest / kFaster);
+    choose_alike(coded, fastest / kFaster);
   else
-    choose_each(coded, smallest / kFaster);
+    choose_each(coded, fastest / kFaster);
   coded.prediction.throughput_samples_per_s = rate_of(coded);
   coded.explanation.notes.push_back(fmt::format(
       "Messages between stages travel as {}: {} samples/s. In float32 this split reaches {}, and "
@@ -75,17 +75,19 @@ Plan with_chosen_boundaries(Plan plan) {
 PlanResult plan_with_any_boundary(
     PlanOptions options, TimeLimit time,
     const std::function<PlanResult(const PlanOptions& options, TimeLimit time)>& search) {
-  constexpr double kHalf = 0.5;
-  options.boundary = kChoices.front();
-  PlanResult exact = search(options, time.share(kHalf));
-  options.boundary = kChoices.back();
-  PlanResult small = search(options, time);
-  if (!small.plan) return exact;
-  *small.plan = with_chosen_boundaries(*std::move(small.plan));
-  const bool is_better =
-      !exact.plan || small.plan->prediction.throughput_samples_per_s >
-                         kFaster * exact.plan->prediction.throughput_samples_per_s;
-  return is_better ? small : exact;
+  PlanResult best;
+  for (size_t c = 0; c < kChoices.size(); ++c) {
+    options.boundary = kChoices[c];
+    PlanResult result = search(options, time.share(1.0 / static_cast<double>(kChoices.size() - c)));
+    if (result.plan && !kChoices[c].is_exact())
+      *result.plan = with_chosen_boundaries(*std::move(result.plan), kChoices[c]);
+    const bool is_better =
+        c == 0 || (result.plan &&
+                   (!best.plan || result.plan->prediction.throughput_samples_per_s >
+                                      kFaster * best.plan->prediction.throughput_samples_per_s));
+    if (is_better) best = std::move(result);
+  }
+  return best;
 }
 
 }  // namespace penstock::planner

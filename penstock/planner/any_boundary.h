@@ -13,16 +13,18 @@
 namespace penstock::planner {
 
 /// The best plan without codings, or, where one with small messages is faster by more than 0.5 %,
-/// that one, with_chosen_boundaries(). `search`: the best plan with the coding of
-/// `options.boundary`.
+/// that one, with_chosen_boundaries(): the more exact one of several that are as fast. `search`:
+/// the best plan with the coding of `options.boundary`.
 PlanResult plan_with_any_boundary(
     PlanOptions options, TimeLimit time,
     const std::function<PlanResult(const PlanOptions& options, TimeLimit time)>& search);
 
-/// The same split. Each boundary gets the most exact of float32, bfloat16 and int8 with which the
-/// simulated plan stays within 0.5 % of the same with int8 at all of them; boundaries inside a
-/// worker get float32. Of more than 32 links all get the same. Throughput and the note are those of
-/// what was chosen; other predictions stay. Two simulations for each link, and three more.
-plan::Plan with_chosen_boundaries(plan::Plan plan);
+/// The same split. Each boundary gets the most exact of float32, bfloat16 and int8, up to
+/// `smallest`, with which the simulated plan stays within 0.5 % of the same with `smallest` at all
+/// of them; boundaries inside a worker get float32. Of more than 32 links all get the same.
+/// Throughput and the note are those of what was chosen; other predictions stay. Two simulations
+/// for each link, and three more.
+plan::Plan with_chosen_boundaries(plan::Plan plan, const plan::BoundaryCoding& smallest = {
+                                                       .kind = plan::Coding::Int8});
 
 }  // namespace penstock::planner
