@@ -27,6 +27,12 @@ for strategy in $(strategies); do
     fail "$strategy: $(numbers grad_norms | wc -l) norms, expected 6"
 done
 
+# Coded messages: against one worker that codes them, too, and beside a run without codings.
+run 0 train $small --strategy 1f1b-flush --workers 2 --check-against-serial --check-steps 6 \
+  --boundary int8
+grep -q '"equal":true,"bit_for_bit":true' out || fail "--boundary int8: $(head -c 300 out)"
+[ "$(numbers uncoded_losses | wc -l)" -eq 6 ] || fail "no losses without codings"
+
 # Separate runs with the same gradient groups have the same losses to the last digit, on however
 # many workers.
 alike="$tied --micro-batches 4 --gradient-groups 4"
