@@ -91,4 +91,25 @@ run 0 simulate --plan wide.json --mini-batches 1
 refused 'at most 4096 workers, this run has 5000' simulate --plan wide.json --mini-batches 1 \
   --trace trace.json --html page.html
 [ ! -e trace.json ] && [ ! -e page.html ] || fail "a refused simulation left a file"
+
+# Coded messages over a slow link: smaller, and the plan says so.
+run 0 profile --model mlp --width 64 --depth 3 --input 16 --classes 4 --batch-size 8 --analytic \
+  --device cpu-core -o mlp.json
+run 0 plan --profile mlp.json --workers 2 --bandwidth 10Mbps --strategy 1f1b-flush --straight \
+  --boundary int8 -o coded.json
+grep -q '"coding": "int8"' coded.json || fail "the plan's link has no coding"
+grep -q 'messages in int8' out || fail "the table does not name the coding: $(cat out)"
+makespan_of_plan() {
+  run 0 simulate --plan coded.json "$@" --json
+  ns=$(sed 's/.*"makespan_ns":\([0-9]*\).*/\1/' out)
+}
+makespan_of_plan
+coded=$ns
+makespan_of_plan --boundary bfloat16
+half=$ns
+makespan_of_plan --boundary float32
+[ "$coded" -lt "$half" ] && [ "$half" -lt "$ns" ] ||
+  fail "int8 $coded, bfloat16 $half, float32 $ns ns"
+refused 'expected one of float32, bfloat16' simulate --plan coded.json --boundary int4
+refused 'it needs --plan' simulate --schedule gpipe.txt --boundary int8
 finish
