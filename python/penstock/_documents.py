@@ -101,6 +101,8 @@ class Documents:
                       for row in self.manifest["shards"]]  # fmt: skip
             self.pad = int(self.manifest["tokenizer"]["pad"])
             is_wide = int(self.manifest["tokenizer"]["size"]) > 1 << 16
+            if not shards:
+                raise ValueError("it has no shards")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise PenstockError(
                 f"{path}: expected the manifest of documents of version 1, as python -m "

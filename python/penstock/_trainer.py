@@ -1157,7 +1157,11 @@ def _advice_on_number(module: torch.nn.Module | None, example: Any) -> str:
         taken = inspect.signature(module.forward).parameters
     except (TypeError, ValueError):
         return ""
-    if TARGET_NUMBER not in taken:
+    # Models of Hugging Face hand it on to their loss_function.
+    hands_on = hasattr(module, "loss_function") and any(
+        one.kind == inspect.Parameter.VAR_KEYWORD for one in taken.values()
+    )
+    if TARGET_NUMBER not in taken and not hands_on:
         return ""
     return (
         f". The model takes {TARGET_NUMBER}: with it in the example (any number) its loss is the "

@@ -18,6 +18,10 @@ try:
     import tokenizers
 except ImportError:
     tokenizers = None
+try:
+    import datasets
+except ImportError:
+    datasets = None
 
 #: As SmolLM2's: a system turn of its own, and no mark of answers.
 TEMPLATE = (
@@ -243,6 +247,20 @@ class Writing(Folder):
         said = [str(call.args[0]) for call in printed.call_args_list]
         self.assertRegex(said[0], "out: 1 documents of [0-9]+ tokens.*\nleft out: 1 documents")
         self.assertRegex(said[1], r"penstock.data: .*no token '\[STOP\]'")
+
+    @unittest.skipIf(datasets is None, "the package datasets is not installed")
+    def test_tables_are_as_lines(self):
+        rows = [{"messages": CHAT}, {"messages": CHAT[:2]}]
+        wanted, _ = self.write(self.lines(*rows))
+        table = datasets.Dataset.from_list(rows)
+        table.to_parquet(self.folder / "tables" / "rows.parquet")
+        table.save_to_disk(self.folder / "disk")
+        for source in (table, self.folder / "tables" / "rows.parquet", self.folder / "tables",
+                       self.folder / "disk"):  # fmt: skip
+            self.assertEqual(self.write(source)[0]["shards"], wanted["shards"])
+        (self.folder / "bad.parquet").write_text("no table")
+        with self.assertRaisesRegex(PenstockError, "bad.parquet: the package datasets cannot"):
+            self.write(self.folder / "bad.parquet")
 
     def test_tables_need_their_package(self):
         with mock.patch.dict(sys.modules, {"datasets": None}):

@@ -18,6 +18,11 @@ from torch import nn
 import penstock
 from penstock import PenstockError
 
+try:
+    import transformers
+except ImportError:
+    transformers = None
+
 
 class Speaker(nn.Module):
     """A causal model that sees its own document alone, and makes its own loss."""
@@ -46,7 +51,8 @@ def reference(module, batches, lr=0.01):
     losses = []
     for batch in batches:
         optimizer.zero_grad()
-        loss = module(**batch)
+        made = module(**batch)
+        loss = getattr(made, "loss", made)  # of transformers
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -218,6 +224,42 @@ class Training(Folder):
         found = "".join(done.stdout for done in with_ranks).split()
         for one, wanted in zip(found, alone.stdout.split(), strict=True):
             self.assertAlmostEqual(float(one), float(wanted), delta=1e-6)
+
+
+@unittest.skipIf(transformers is None, "the package transformers is not installed")
+class Llama(Folder):
+    def model(self):
+        torch.manual_seed(2)
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
+            use_cache=False,
+        ))  # fmt: skip
+
+    def alone(self, model, batch):
+        """The loss of a packed batch, each of its documents for itself."""
+        total = count = 0
+        for ids, places, labels in zip(*batch.values()):
+            begins = [*torch.nonzero(places == 0)[:, 0].tolist(), len(places)]
+            for begin, end in zip(begins, begins[1:]):
+                if learned := int((labels[begin + 1 : end] != -100).sum()):
+                    part = {"input_ids": ids[None, begin:end], "labels": labels[None, begin:end]}
+                    total, count = total + model(**part).loss.item() * learned, count + learned
+        return total / count
+
+    def test_a_packed_document_is_seen_alone(self):
+        loader = self.documents(Training.LENGTHS).packed(32, batch_size=4)
+        for number in ({}, {"num_items_in_batch": 1}):
+            with self.subTest(**number):
+                model = self.model()
+                trainer = penstock.Trainer(model, {**loader.example(), **number}, workers=2,
+                                           strategy="1f1b-flush", micro_batches=2,
+                                           **Training.OPTIONS)  # fmt: skip
+                batches = list(loader)
+                expected = self.alone(model, batches[0])
+                self.assertAlmostEqual(trainer.step(batches[0])["loss"], expected, places=5)
+                for batch, wanted in zip(batches[1:], reference(self.model(), batches)[1:]):
+                    self.assertAlmostEqual(trainer.step(batch)["loss"], wanted, places=4)
 
 
 if __name__ == "__main__":
