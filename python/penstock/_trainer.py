@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import inspect
+import io
 import json
 import math
 import operator
@@ -37,6 +39,8 @@ _LOSSES = {
     torch.nn.BCEWithLogitsLoss: "binary-cross-entropy",
 }
 _TARGETS = ("targets", "target", "labels", "label", "y")
+#: A tensor in the state of a loader.
+_TENSOR = "tensor of torch.save"
 #: In a micro-batch; the statistics of batch norm are poor then.
 _FEW_SAMPLES = 8
 #: Policies under which a step at a time is the same as many at once.
@@ -577,7 +581,12 @@ class Trainer:
             )
         if tensors is None:
             self._look_at_loader(data)
-        self._take_place(data if tensors is None else None)
+        goes_on = self._take_place(data if tensors is None else None)
+        if save_every and self._seen is None:
+            raise ValueError(
+                "save_every: the state_dict of the loader has other values than those of JSON and "
+                "tensors, which a checkpoint cannot keep"
+            )
         each = None if not save_every else lambda: self.steps % save_every or self.save(checkpoint)
         history = []
         for _ in range(epochs):
@@ -588,6 +597,11 @@ class Trainer:
                     self._run_epoch(data, tensors, batch_size, shuffle, summary, each)
             finally:
                 self._fitting = False
+            if summary.steps == 0 and goes_on:  # it was saved behind the last batch
+                goes_on = False
+                self._epoch += 1
+                continue
+            goes_on = False
             if summary.steps == 0:
                 raise ValueError(
                     f"the loader gave no batch in epoch {self._epoch + 1} (a generator can be used "
@@ -869,12 +883,12 @@ class Trainer:
         if on_step is None:
             summary.take(results)
 
-    def _take_place(self, loader: Any) -> None:
-        """A loader goes on where it was when the checkpoint was saved."""
+    def _take_place(self, loader: Any) -> bool:
+        """A loader goes on where it was when the checkpoint was saved. Returns whether it does."""
         place, self._loader_place = self._loader_place, ""
         if not place:
             self._see(loader)
-            return
+            return False
         if not _says_where_it_is(loader):
             if self.rank == 0:
                 warnings.warn(
@@ -882,9 +896,11 @@ class Trainer:
                     "these data cannot say where they are, and begin anew",
                     stacklevel=3,
                 )
-            return
-        loader.load_state_dict(json.loads(place))
-        self._see(loader)
+            return False
+        loader.load_state_dict(_state_of(place))
+        # Asked for its state before it is iterated, it might forget this one.
+        self._seen = _Seen(self.steps, place, is_over=False)
+        return True
 
     def _see(self, loader: Any) -> None:
         """Remembers where the loader is after the steps so far."""
@@ -892,7 +908,7 @@ class Trainer:
         if not _says_where_it_is(loader):
             return
         try:
-            state = json.dumps(loader.state_dict())
+            state = _state_text(loader.state_dict())
         except (TypeError, ValueError):
             return  # no text: whose it is keeps it
         is_over = self._fitting and bool(getattr(loader, "is_between_epochs", False))
@@ -901,7 +917,7 @@ class Trainer:
     def _put_back(self, loader: Any) -> None:
         """A batch that no step has taken comes again."""
         if self._seen is not None and self._seen.steps == self.steps:
-            loader.load_state_dict(json.loads(self._seen.state))
+            loader.load_state_dict(_state_of(self._seen.state))
 
     def _fit_steps(
         self, loader: Iterable[Batch], summary: "_Epoch", each: Callable[[], Any] | None
@@ -931,6 +947,8 @@ class Trainer:
             self._session.give_up(f"{type(error).__name__}: {error}")
             raise
         self._session.end_epoch()
+        if not self._stopped:
+            self._see(loader)  # behind its end, which not every loader knows at the last batch
 
     def _rate_of(self, step: int) -> float:
         if self._schedule is not None:
@@ -1175,6 +1193,29 @@ class _Seen(NamedTuple):
     steps: int
     state: str  # JSON
     is_over: bool  # an epoch of `fit` that has not ended yet has no batch left
+
+
+def _state_text(state: Any) -> str:
+    """JSON, with tensors as texts. Raises TypeError for other values."""
+
+    def text(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{type(value).__name__} is no value of JSON")
+        content = io.BytesIO()
+        torch.save(value.cpu(), content)
+        return {_TENSOR: base64.b64encode(content.getvalue()).decode()}
+
+    return json.dumps(state, default=text)
+
+
+def _state_of(text: str) -> Any:
+    def value(found: dict[str, Any]) -> Any:
+        if list(found) != [_TENSOR]:
+            return found
+        content = io.BytesIO(base64.b64decode(found[_TENSOR]))
+        return torch.load(content, weights_only=True)
+
+    return json.loads(text, object_hook=value)
 
 
 def _says_where_it_is(loader: Any) -> bool:

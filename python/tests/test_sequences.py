@@ -133,6 +133,47 @@ class Training(Folder):
                 for name, weight in whole.state_dict().items():
                     self.assertTrue(torch.equal(weight, second.state_dict()[name]))
 
+    def test_loaders_of_others_go_on_as_well(self):
+        batches = list(self.documents(self.LENGTHS).packed(24, batch_size=4))[:4]
+
+        class Other:
+            """As StatefulDataLoader: it has tensors in its state, and learns of the end of an epoch
+            when it is asked for the batch behind it."""
+
+            def __init__(self, more=None):
+                self.place, self.more = torch.tensor(0), more
+
+            def __iter__(self):
+                while self.place < len(batches):
+                    self.place += 1
+                    yield batches[self.place - 1]
+                self.place = torch.tensor(0)
+
+            def state_dict(self):
+                return {"at": {"place": self.place, "more": self.more}}
+
+            def load_state_dict(self, state):
+                self.place = state["at"]["place"]
+
+        seen = []
+        self.trainer().fit(Other(), epochs=2, callbacks=seen.append)
+        losses = [one["loss"] for one in seen]
+        for stop in range(1, 8):
+            first, second, rest = self.trainer(), self.trainer(), []
+
+            def end(step, first=first, stop=stop):
+                if step["step"] == stop:
+                    first.save(self.folder / f"run{stop}")
+                    first.stop()
+
+            first.fit(Other(), epochs=2, callbacks=end)
+            second.resume(self.folder / f"run{stop}")
+            second.fit(Other(), epochs=2 - second.epochs, callbacks=rest.append)
+            self.assertEqual([one["loss"] for one in rest], losses[stop:])
+        with self.assertRaisesRegex(ValueError, "save_every: the state_dict .* other values than"):
+            first.fit(Other(more=set()), checkpoint=self.folder / "run", save_every=2)
+        first.fit(Other(more=set()))
+
     def test_it_saves_within_an_epoch(self):
         documents = self.documents(self.LENGTHS)
         loader = documents.packed(24, batch_size=4)
