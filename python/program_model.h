@@ -61,7 +61,7 @@ inline std::vector<cluster::DeviceName> devices_of(const options::TrainRequest& 
 /// One model as it was exported.
 class ProgramModel {
  public:
-  /// `options`: the keywords that say which adapters it gets.
+  /// `options`: the keywords that say what becomes of a program.
   ProgramModel(const std::string& path, py::dict options) : model_(made(path, options)) {}
 
   const model::Model& model() const { return model_; }
@@ -144,7 +144,7 @@ class ProgramModel {
     options::TrainRequest request{.model = {.name = path}};
     take_rows(options, request);
     refuse_rest(options);
-    return imported::import_model(path, job::adapters_of(request.model));
+    return imported::import_model(path, job::import_options(request.model));
   }
 
   model::Model model_;

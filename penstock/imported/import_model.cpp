@@ -105,9 +105,8 @@ std::vector<model::ExtraTensor> extra_state(const TrainableProgram& p, const mod
 
 }  // namespace
 
-model::Model import_model(const std::string& path,
-                          const std::optional<exported::AdapterSpec>& adapters) {
-  const std::unique_ptr<const TrainableProgram> program = read_trainable(path, adapters);
+model::Model import_model(const std::string& path, const ImportOptions& options) {
+  const std::unique_ptr<const TrainableProgram> program = read_trainable(path, options);
   ProgramLayers made = make_layers(*program);
   const int num_inputs = static_cast<int>(program->inputs.size());
   model::Model model(std::filesystem::path(path).stem().string(),
@@ -117,8 +116,8 @@ model::Model import_model(const std::string& path,
   model.set_inputs(input_specs(*program, model));
   if (program->returns_loss) model.set_returns_loss();
   if (program->adapted) {
-    model.set_adapters(model::Adapters{.rank = adapters->rank,
-                                       .alpha = adapters->alpha,
+    model.set_adapters(model::Adapters{.rank = options.adapters->rank,
+                                       .alpha = options.adapters->alpha,
                                        .modules = program->adapted->modules,
                                        .has_transposed = program->adapted->has_transposed});
   }

@@ -6,12 +6,11 @@
 // file. Export in training mode with a dynamic batch: docs/import.md.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "penstock/exported/adapters.h"
 #include "penstock/exported/program.h"
+#include "penstock/imported/import_options.h"
 #include "penstock/model/model.h"
 
 namespace penstock::imported {
@@ -20,8 +19,7 @@ namespace penstock::imported {
 /// with every reason why it cannot be trained here: operators that this libtorch lacks, inputs
 /// whose batch is fixed, what read_program() refuses. The file is read again when weights are made,
 /// and must not change meanwhile.
-model::Model import_model(const std::string& path,
-                          const std::optional<exported::AdapterSpec>& adapters = {});
+model::Model import_model(const std::string& path, const ImportOptions& options = {});
 
 /// What a user should know of a model of import_model(): why most of it is one layer, which sizes
 /// are fixed. Empty: nothing.

@@ -15,6 +15,7 @@
 #include "penstock/imported/operator_arguments.h"
 #include "penstock/model/device/devices.h"
 #include "penstock/model/layers/gelu.h"
+#include "penstock/model/layers/int8_product.h"
 #include "penstock/model/layers/linear_product.h"
 #include "penstock/model/team_functions.h"
 #include "penstock/model/torch_compat.h"
@@ -327,7 +328,10 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
   }
   if (kind_ == Kind::Linear) {
     const at::Tensor bias = stack[2].isNone() ? at::Tensor() : stack[2].toTensor();
-    stack = {model::linear(stack[0].toTensor(), stack[1].toTensor(), bias)};
+    const at::Tensor weight = stack[1].toTensor();
+    const bool is_packed = weight.scalar_type() == at::kChar;  // StoredConstant::Form::Int8
+    stack = {is_packed ? model::int8_linear(stack[0].toTensor(), weight, bias)
+                       : model::linear(stack[0].toTensor(), weight, bias)};
     return;
   }
   if (kind_ == Kind::Attention) {

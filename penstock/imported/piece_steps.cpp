@@ -375,6 +375,7 @@ class StepWriter {
 std::string why_no_steps(const model::Layer& layer) {
   const auto* const own = dynamic_cast<const ProgramLayer*>(&layer);
   if (own == nullptr) return {};
+  if (!own->parts().packed.empty()) return "has frozen weights of 8 bits";
   for (const Step& step : own->program().steps) {
     if (draws_otherwise(step.node))
       return fmt::format("takes random numbers that are no dropout ({})", place_of(step.node));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct LayerParts {
   std::vector<std::string> parameters;  ///< as in `parameter_specs`
   std::vector<std::string> buffers;     ///< as in `buffer_specs`
   std::vector<std::string> constants;   ///< as in `constant_values`
+  std::set<std::string> packed;         ///< of `constants`: weights that are held in 8 bits
   std::vector<model::ParameterSpec> parameter_specs;
   std::vector<model::ParameterSpec> buffer_specs;
   DeviceCopies::Stored constant_values;

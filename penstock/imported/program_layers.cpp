@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "penstock/imported/frozen_weights.h"
 #include "penstock/imported/own_targets.h"
 #include "penstock/imported/program_layer.h"
 #include "penstock/imported/stored_values.h"
@@ -57,6 +58,7 @@ class LayerMaker {
         grouping_(group_steps(p_.program, p_.facts, p_.origins, *p_.aliases, p_.batch_symbol)) {}
 
   ProgramLayers run() {
+    if (p_.frozen == model::FrozenType::Int8) packed_ = weights_of_linear_steps(p_);
     if (grouping_.groups.empty()) reasons_.push_back("it computes nothing from its inputs");
     refuse(p_.path, reasons_);
     for (size_t k = 0; k < grouping_.main.size(); ++k) {
@@ -341,7 +343,9 @@ class LayerMaker {
     for (const KnownConstant& one : known) {
       if (one.stored->meta == stored.meta) return one.constant;
     }
-    known.push_back({&stored, std::make_shared<StoredConstant>(p_.path, stored)});
+    const auto form =
+        packed_.contains(name) ? StoredConstant::Form::Int8 : StoredConstant::Form::AsStored;
+    known.push_back({&stored, std::make_shared<StoredConstant>(p_.path, stored, form)});
     return known.back().constant;
   }
 
@@ -360,6 +364,7 @@ class LayerMaker {
       if (once(parts.buffers)) parts.buffer_specs.push_back(spec_of(name, taken));
     } else if (p_.origins.constants.contains(name)) {
       if (once(parts.constants)) parts.constant_values.push_back(constant(name));
+      if (packed_.contains(name)) parts.packed.insert(name);
     } else if (values_.contains(name)) {
       once(parts.inputs);
     } else {
@@ -448,6 +453,7 @@ class LayerMaker {
   Grouping grouping_;
   std::map<std::string, size_t> last_read_;  ///< by which main step
   std::map<std::string, ValueRef> values_;
+  std::set<std::string> packed_;  ///< frozen weights that are held in 8 bits
   std::map<Place, std::vector<KnownConstant>> constants_;  ///< other views of the same bytes
   std::map<Place, graph::ParameterRef> owners_;
   std::set<std::string> names_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "penstock/model/device/tensor_memory.h"
+#include "penstock/model/layers/int8_product.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
@@ -82,19 +83,38 @@ class Unseen final : public c10::MemoryReportingInfoBase {
   bool memoryProfilingEnabled() const override { return false; }
 };
 
+/// In 8 bits. What is read for it goes at once.
+at::Tensor packed(const std::string& path, const exported::StoredTensor& stored) {
+  at::Tensor made;
+  {
+    const model::MemoryScope scope(MemoryKind::Working);
+    const at::Tensor read = read_values(path, stored);
+    if (!at::isfinite(read).all().item<bool>()) {
+      throw ConfigError(
+          fmt::format("{}: the frozen '{}' has numbers that are not finite, which 8 "
+                      "bits cannot hold",
+                      printable(path), printable(stored.name)));
+    }
+    made = model::pack_int8(read);
+  }
+  return made.clone();
+}
+
 }  // namespace
 
-StoredConstant::StoredConstant(std::string path, exported::StoredTensor stored)
+StoredConstant::StoredConstant(std::string path, exported::StoredTensor stored, Form form)
     : path_(std::move(path)),
       stored_(std::move(stored)),
-      type_(torch_type(stored_.meta.type)),
+      form_(form),
+      type_(form == Form::Int8 ? at::kChar : torch_type(stored_.meta.type)),
       tensor_(at::Tensor().getIntrusivePtr()) {
   check_bytes(path_, stored_);
   for (const exported::SymbolicInt& size : stored_.meta.sizes) sizes_.push_back(size.value);
+  if (form == Form::Int8) sizes_.at(1) = model::int8_row_bytes(sizes_[1]);
 }
 
 int64_t StoredConstant::num_bytes() const {
-  int64_t bytes = exported::size_of(stored_.meta.type);
+  auto bytes = static_cast<int64_t>(c10::elementSize(type_));
   for (const int64_t size : sizes_) bytes = saturating_mul(bytes, size);
   return bytes;
 }
@@ -102,9 +122,10 @@ int64_t StoredConstant::num_bytes() const {
 at::Tensor StoredConstant::tensor() const {
   const std::lock_guard lock(mutex_);
   if (auto known = tensor_.lock()) return at::Tensor(std::move(known));
-  const model::MemoryScope scope(MemoryKind::Constants);
   const c10::DebugInfoGuard unseen(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Unseen>());
-  const at::Tensor read = read_values(path_, stored_);
+  const model::MemoryScope scope(MemoryKind::Constants);
+  const at::Tensor read =
+      form_ == Form::Int8 ? packed(path_, stored_) : read_values(path_, stored_);
   tensor_ = read.getIntrusivePtr();
   return read;
 }

@@ -24,19 +24,23 @@ at::Tensor read_values(const std::string& path, const exported::StoredTensor& te
 /// Thread-safe.
 class StoredConstant {
  public:
-  /// Throws ConfigError where the sizes do not fit its bytes.
-  StoredConstant(std::string path, exported::StoredTensor stored);
+  enum class Form : uint8_t { AsStored, Int8 };  ///< Int8: packed, model/layers/int8_product.h
 
+  /// Throws ConfigError where the sizes do not fit its bytes.
+  StoredConstant(std::string path, exported::StoredTensor stored, Form form = Form::AsStored);
+
+  /// Of the tensor, as it is held.
   at::ScalarType type() const { return type_; }
   const std::vector<int64_t>& sizes() const { return sizes_; }
   int64_t num_bytes() const;
-  /// One tensor for all who have it at the same time. Blocks while it is read. Throws ConfigError
-  /// as read_values().
+  /// One tensor for all who have it at the same time. Blocks while it is read, as stored first.
+  /// Throws ConfigError as read_values(), and for numbers that are not finite where it is packed.
   at::Tensor tensor() const;
 
  private:
   std::string path_;
   exported::StoredTensor stored_;
+  Form form_;
   at::ScalarType type_;
   std::vector<int64_t> sizes_;
   mutable std::mutex mutex_;

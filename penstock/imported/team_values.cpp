@@ -327,6 +327,8 @@ std::string TeamValues::pending(const std::string& name, const Type& part, const
 }
 
 std::string TeamValues::part(const std::string& name, const Type& wanted, const StepEdit& edit) {
+  if (parts_.packed.contains(name))
+    refuse(wanted, edit, "has a weight of 8 bits, which stays whole");
   const Type own_type = type(name);
   if (own_type.is_part()) {
     if (own_type.dimension != wanted.dimension)

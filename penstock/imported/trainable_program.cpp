@@ -41,11 +41,12 @@ std::string in_words(const exported::TensorMeta& meta) {
 /// Finds out what the tensors of a program are, and why it cannot be trained.
 class ProgramReader {
  public:
-  ProgramReader(const std::string& path, const std::optional<exported::AdapterSpec>& adapters)
+  ProgramReader(const std::string& path, const ImportOptions& options)
       : read_(std::make_unique<TrainableProgram>()) {
     p_.path = path;
     p_.source = exported::read_program(path);
-    if (adapters) p_.adapted = exported::add_adapters(p_.source, *adapters);
+    p_.frozen = options.frozen;
+    if (options.adapters) p_.adapted = exported::add_adapters(p_.source, *options.adapters);
     p_.program = flatten(p_.source, reasons_);
   }
 
@@ -383,9 +384,9 @@ exported::SymbolRange TrainableProgram::batch_range() const {
   return range;
 }
 
-std::unique_ptr<const TrainableProgram> read_trainable(
-    const std::string& path, const std::optional<exported::AdapterSpec>& adapters) {
-  return ProgramReader(path, adapters).run();
+std::unique_ptr<const TrainableProgram> read_trainable(const std::string& path,
+                                                       const ImportOptions& options) {
+  return ProgramReader(path, options).run();
 }
 
 void refuse(const std::string& path, const Reasons& reasons) {

@@ -13,6 +13,7 @@
 #include "penstock/exported/program.h"
 #include "penstock/imported/alias_sets.h"
 #include "penstock/imported/flat_program.h"
+#include "penstock/imported/import_options.h"
 #include "penstock/imported/step_facts.h"
 #include "penstock/imported/step_groups.h"
 #include "penstock/imported/symbolic_size.h"
@@ -45,12 +46,13 @@ struct TrainableProgram {
   bool returns_loss = false;
   std::optional<TargetNumber> target_number;  ///< where the program takes it
   std::optional<exported::Adapted> adapted;   ///< where it was given adapters
+  model::FrozenType frozen = model::FrozenType::AsStored;
 };
 
 /// Throws ConfigError listing the reasons why it cannot be trained, and what read_program() and
 /// add_adapters() throw.
-std::unique_ptr<const TrainableProgram> read_trainable(
-    const std::string& path, const std::optional<exported::AdapterSpec>& adapters = {});
+std::unique_ptr<const TrainableProgram> read_trainable(const std::string& path,
+                                                       const ImportOptions& options = {});
 
 /// Throws ConfigError with the reasons, if there are any.
 void refuse(const std::string& path, const Reasons& reasons);

@@ -47,11 +47,14 @@ model::ModelSpec spec_of(const options::ModelRequest& request) {
 
 }  // namespace
 
-std::optional<exported::AdapterSpec> adapters_of(const options::ModelRequest& request) {
-  if (!request.lora) return std::nullopt;
-  return exported::AdapterSpec{.rank = *request.lora,
-                               .alpha = request.lora_alpha,
-                               .targets = exported::parse_adapter_targets(request.lora_targets)};
+imported::ImportOptions import_options(const options::ModelRequest& request) {
+  imported::ImportOptions made{.frozen = request.frozen_weights};
+  if (request.lora) {
+    made.adapters = {.rank = *request.lora,
+                     .alpha = request.lora_alpha,
+                     .targets = exported::parse_adapter_targets(request.lora_targets)};
+  }
+  return made;
 }
 
 model::Model chosen_model(const options::ModelRequest& request) {
@@ -64,13 +67,12 @@ model::Model chosen_model(const options::ModelRequest& request) {
           "--input are "
           "for the models that come with penstock; a .pt2 file has its own sizes");
     }
-    return imported::import_model(request.name, adapters_of(request));
+    return imported::import_model(request.name, import_options(request));
   }
-  if (request.lora) {
+  if (request.lora || request.frozen_weights != model::FrozenType::AsStored) {
     throw ConfigError(
-        fmt::format("--lora is for programs of torch.export.save (FILE.pt2), whose weights are "
-                    "trained already; --model is '{}'",
-                    printable(request.name)));
+        fmt::format("{} is for programs of torch.export.save (FILE.pt2); --model is '{}'",
+                    request.lora ? "--lora" : "--frozen-weights", printable(request.name)));
   }
   const bool is_known =
       std::any_of(model::zoo().begin(), model::zoo().end(),

@@ -137,7 +137,7 @@ std::span<const ProfileRow> rows_of() {
   static const std::vector<ProfileRow> kRows = joined<OfProfile>(
       {in<OfProfile>(Section::Model, model_rows<OfProfile>(/*is_required=*/true)),
        in<OfProfile>(Section::Model, sample_rows<OfProfile>()),
-       in<OfProfile>(Section::Model, adapter_rows<OfProfile>()),
+       in<OfProfile>(Section::Model, program_rows<OfProfile>()),
        in<OfProfile>(
            Section::Run,
            {row<&OfProfile::run, &Measure::batch_size>("--batch-size", "Samples per micro-batch",

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "penstock/model/frozen_type.h"
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/net/fabric_kind.h"
@@ -43,6 +44,7 @@ struct ModelRequest {
   std::optional<int64_t> lora = {};  ///< rank of adapters; nothing: all is trained as the file says
   std::string lora_targets = "all-linear";  ///< exported::parse_adapter_targets()
   double lora_alpha = 8;
+  model::FrozenType frozen_weights = model::FrozenType::AsStored;
 };
 
 /// What becomes of samples that cannot be used.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "penstock/frames/task.h"
+#include "penstock/model/frozen_type.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/model/zoo_names.h"
 #include "penstock/options/optimizer_text.h"
@@ -168,9 +169,9 @@ std::vector<RowOf<R>> model_rows(bool is_required) {
           0, kMostDropout)};
 }
 
-/// Adapters for a program that has none.
+/// What becomes of a program: adapters where it has none, the form of frozen weights.
 template <class R>
-std::vector<RowOf<R>> adapter_rows() {
+std::vector<RowOf<R>> program_rows() {
   std::vector<RowOf<R>> rows = {
       with("lora", Changes::Run,
            row<&R::model, &ModelRequest::lora>(
@@ -189,6 +190,15 @@ std::vector<RowOf<R>> adapter_rows() {
            row<&R::model, &ModelRequest::lora_alpha>(
                "--lora-alpha", "What an adapter adds is multiplied by this, divided by the rank"))};
   for (size_t i = 1; i < rows.size(); ++i) rows[i].needs = "--lora";
+  const auto slot = [](R& r) -> Slot {
+    return named(r.model.frozen_weights, model::parse_frozen_type,
+                 [](model::FrozenType type) { return to_string(type); });
+  };
+  rows.push_back(with("frozen_weights", Changes::Both,
+                      row<R>("--frozen-weights", slot,
+                             "Programs (FILE.pt2): hold frozen weights as-stored, or those of "
+                             "linear modules as int8, with a scale for each 128 numbers: about a "
+                             "quarter of the memory of float32; docs/fine-tuning.md")));
   return rows;
 }
 

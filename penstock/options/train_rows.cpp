@@ -79,6 +79,15 @@ std::string without_job(const RunFacts& facts) {
   return facts.in_job ? "" : "this process is not a rank of a job of several";
 }
 
+std::vector<Row> trained_program_rows() {
+  std::vector<Row> rows = program_rows<R>();
+  rows.back().kept = [](const R& r) -> std::optional<std::string> {
+    if (!r.model.name.ends_with(".pt2")) return std::nullopt;
+    return std::string(to_string(r.model.frozen_weights));
+  };
+  return rows;
+}
+
 std::vector<Row> data_rows() {
   return in<R>(
       Section::Data, "data comes with the calls of fit and step",
@@ -293,11 +302,12 @@ std::string_view to_string(Section section) {
 
 template <>
 std::span<const Row> rows_of() {
-  static const std::vector<Row> kRows = joined<R>(
-      {in<R>(Section::Model, "the module, or its file, is the model",
-             joined<R>({model_rows<R>(/*is_required=*/true), sample_rows<R>(), adapter_rows<R>()})),
-       data_rows(), in<R>(Section::Loss, "", loss_rows<R>()), plan_rows(), learning_rows(),
-       run_rows(), output_rows()});
+  static const std::vector<Row> kRows =
+      joined<R>({in<R>(Section::Model, "the module, or its file, is the model",
+                       joined<R>({model_rows<R>(/*is_required=*/true), sample_rows<R>(),
+                                  trained_program_rows()})),
+                 data_rows(), in<R>(Section::Loss, "", loss_rows<R>()), plan_rows(),
+                 learning_rows(), run_rows(), output_rows()});
   return kRows;
 }
 
