@@ -64,7 +64,7 @@ std::vector<SearchRow> listed_model_rows() {
       "With --machines, instead of --profile: the model, whose costs are estimated. " +
       rows.front().help;
   for (SearchRow& row : sample_rows<OfSearch>()) rows.push_back(std::move(row));
-  for (SearchRow& row : adapter_rows<OfSearch>()) rows.push_back(std::move(row));
+  for (SearchRow& row : program_rows<OfSearch>()) rows.push_back(std::move(row));
   return in<OfSearch>(Section::Model, std::move(rows));
 }
 
