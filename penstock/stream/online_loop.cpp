@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/schedule/endless_schedule.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -33,6 +34,12 @@ void check_plan(const plan::Plan& plan) {
     if (plan.stages[s].replicas == 1) continue;
     throw ConfigError(fmt::format("a stream takes one worker per stage, found {} of stage {}",
                                   plan.stages[s].replicas, s));
+  }
+  if (const std::string codings = plan::boundaries_text(plan); !codings.empty()) {
+    throw ConfigError(fmt::format(
+        "a stream's messages travel as they are, found a plan with boundaries in {}: expected "
+        "float32",
+        codings));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/frames/testing_frames.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/stream/testing_stream.h"
 
 namespace penstock::stream::testing {
@@ -186,6 +187,16 @@ TEST(OnlineLoop, RefusesModelsThatDoNotFitTheTask) {
   plan::Plan flushing = plan_of(model, 2);
   flushing.strategy = plan::Strategy::GPipe;
   EXPECT_THROW(OnlineLoop(model, *queue, {.plan = flushing}), ConfigError);
+}
+
+TEST(OnlineLoop, RefusesPlansWhoseMessagesAreCoded) {
+  const model::Model model = model_for(frames::Task::Reconstruct);
+  const auto queue = generated(10);
+  plan::Plan coded = plan_of(model, 2);
+  coded.links = {{StageId{0}, StageId{1}}};
+  EXPECT_NO_THROW(OnlineLoop(model, *queue, {.plan = coded}));
+  plan::set_boundaries(coded, plan::parse_boundary("int8"));
+  EXPECT_THROW(OnlineLoop(model, *queue, {.plan = coded}), ConfigError);
 }
 
 }  // namespace

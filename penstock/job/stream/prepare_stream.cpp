@@ -13,6 +13,7 @@
 #include "penstock/job/stream/stream_checks.h"
 #include "penstock/job/thread_memory.h"
 #include "penstock/job/worker_devices.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/stream/profiled_loss.h"
@@ -33,6 +34,15 @@ void require_float32(const std::string& path, Precision precision) {
   if (precision == Precision::Float32) return;
   throw ConfigError(fmt::format("{} is of precision {}, and streams compute in float32", path,
                                 to_string(precision)));
+}
+
+void require_uncoded(const std::string& path, const plan::Plan& plan) {
+  const std::string codings = plan::boundaries_text(plan);
+  if (codings.empty()) return;
+  throw ConfigError(fmt::format(
+      "{} has boundaries in {}, and a stream's messages travel as they are: expected a plan whose "
+      "links are all float32 (penstock plan --boundary float32)",
+      path, codings));
 }
 
 StreamPlanRequest search_of(const options::StreamRequest& request,
@@ -121,6 +131,7 @@ plan::Plan given_plan(const std::string& path, const StreamSubject& subject,
                       const Listener& listener) {
   plan::Plan plan = plan::load_plan(path);
   require_float32(path, plan.precision);
+  require_uncoded(path, plan);
   check_plan_layers(plan, subject.model, subject.task, path);
   listener.tell(plan_size_warning(plan, subject.model, subject.size, path));
   return plan;

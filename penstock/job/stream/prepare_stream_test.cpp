@@ -12,6 +12,7 @@
 
 #include "penstock/frames/open_source.h"
 #include "penstock/job/stream/stream_weights.h"
+#include "penstock/plan/boundaries.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
@@ -80,6 +81,31 @@ TEST(PrepareStream, AProfileOfAnotherTaskIsRefused) {
     FAIL() << "the profile was taken";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("of another task"));
+  }
+}
+
+TEST(PrepareStream, APlanWhoseMessagesAreCodedIsRefused) {
+  const std::string path = ::testing::TempDir() + "penstock-stream-coded-plan.json";
+  options::StreamRequest request = stream_request();
+  const StreamSubject subject = stream_subject(request, *scene());
+  plan::Plan plan = prepare_stream(request, subject, {})->plan;
+  plan.links.clear();
+  plan::Stage& first = plan.stages.front();
+  if (plan.stages.size() == 1) {
+    plan.stages.push_back({.layers = {first.layers.back()}, .first_worker = 1});
+    first.layers.pop_back();
+  }
+  plan.links = {{StageId{0}, StageId{1}}};
+  request.plan.file = path;
+  write_file_atomic(path, plan::to_json(plan));
+  EXPECT_EQ(prepare_stream(request, subject, {})->plan.stages.size(), 2U);
+  plan::set_boundaries(plan, plan::parse_boundary("int8"));
+  write_file_atomic(path, plan::to_json(plan));
+  try {
+    prepare_stream(request, subject, {});
+    FAIL() << "the plan was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has boundaries in int8"));
   }
 }
 
