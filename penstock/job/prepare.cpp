@@ -311,11 +311,12 @@ class Preparation {
     request.plan.weights = plan.weights;
     request.plan.compensation = plan.compensation;
     request.plan.sync = options::SyncRequest{plan.sync};
-    request.plan.boundary = options::BoundaryRequest{plan::common_boundary(plan)};
     request.plan.gradient_precision = plan.gradient_precision;
     request.plan.precision = plan.precision;
     std::map<std::string, std::string> kept = options::kept_options(request);
     kept["--data"] = data;
+    const std::string codings = plan::boundaries_text(plan);
+    kept["--boundary"] = codings.empty() ? to_string(plan::BoundaryCoding{}) : codings;
     return kept;
   }
 

@@ -88,6 +88,17 @@ TEST(Prepare, MicroBatchesAreNoMoreThanSamples) {
   EXPECT_EQ(run.request.plan.micro_batches, 16);
 }
 
+TEST(Prepare, CheckpointsKeepTheCodingsThatThePlanHas) {
+  options::TrainRequest request = small_request();
+  EXPECT_EQ(prepare(request, nullptr, {}).train.settings.at("--boundary"), "float32");
+  request.plan.boundary = options::BoundaryRequest{plan::parse_boundary("int8")};
+  EXPECT_EQ(prepare(request, nullptr, {}).train.settings.at("--boundary"), "int8");
+  // The last worker hands over to itself.
+  request.model.depth = 4;
+  request.plan.strategy = plan::Strategy::ZbV;
+  EXPECT_EQ(prepare(request, nullptr, {}).train.settings.at("--boundary"), "float32 and int8");
+}
+
 TEST(Prepare, ARunThatIsCompleteIsFinished) {
   const Folder folder;
   options::TrainRequest request = small_request();

@@ -30,14 +30,6 @@ void set_widths(Plan& plan, int64_t width) {
   for (Link& link : plan.links) link.width = traits(link.coding.kind).takes_rank ? width : 0;
 }
 
-std::optional<BoundaryCoding> common_boundary(const Plan& plan) {
-  if (plan.links.empty()) return BoundaryCoding{};
-  const BoundaryCoding& first = plan.links.front().coding;
-  const bool same = std::all_of(plan.links.begin(), plan.links.end(),
-                                [&](const Link& link) { return link.coding == first; });
-  return same ? std::optional(first) : std::nullopt;
-}
-
 void take_boundaries(Plan& plan, const std::vector<Link>& given) {
   for (Link& link : plan.links) {
     const auto same = std::find_if(given.begin(), given.end(), [&](const Link& other) {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,8 +28,6 @@ void add_links(Plan& plan, const graph::ModelGraph& graph);
 void set_boundaries(Plan& plan, const BoundaryCoding& coding);
 /// Links whose coding depends on the width of tokens get this one.
 void set_widths(Plan& plan, int64_t width);
-/// The coding that all links have; nothing: they have several.
-std::optional<BoundaryCoding> common_boundary(const Plan& plan);
 /// Gives each link the coding of the given link between the same stages, if there is one.
 void take_boundaries(Plan& plan, const std::vector<Link>& given);
 /// "int8", "float32 and int8"; empty where no link is coded.

@@ -66,7 +66,6 @@ TEST(Boundaries, LinksInsideAWorkerAreNotCoded) {
   EXPECT_EQ(plan.links[0].coding, parse_boundary("int8"));
   EXPECT_EQ(plan.links[1].coding, BoundaryCoding{});
   EXPECT_EQ(boundaries_text(plan), "float32 and int8");
-  EXPECT_EQ(common_boundary(plan), std::nullopt);
   Plan other = plan;
   set_boundaries(other, {});
   take_boundaries(other, plan.links);
