@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/planner/planner.h"
 #include "penstock/util/error.h"
 
@@ -50,6 +51,12 @@ void check_plan(const plan::Plan& plan) {
         fmt::format("knows whole stages only; this plan, {}, spreads some over teams: expected "
                     "a plan without (tensor 1)",
                     plan.config()));
+  }
+  if (const std::string codings = plan::boundaries_text(plan); !codings.empty()) {
+    refuse(
+        fmt::format("sends messages as they are; this plan's boundaries travel as {}: expected a "
+                    "plan without codings (boundary float32)",
+                    codings));
   }
   if (plan.weights != plan::WeightPolicy::Flush) {
     refuse(fmt::format(

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/plan/boundaries.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/util/error.h"
@@ -165,6 +166,9 @@ TEST(PytorchSplit, RefusesWhatPyTorchHasNot) {
   plan::Plan replicated = line_plan(profile, 2);
   replicated.stages[0].replicas = 2;
   EXPECT_THAT(refusal(replicated, profile), HasSubstr("no replicas"));
+  plan::Plan coded = line_plan(profile, 2);
+  plan::set_boundaries(coded, plan::parse_boundary("int8"));
+  EXPECT_THAT(refusal(coded, profile), HasSubstr("this plan's boundaries travel as int8"));
   const profile::Profile whole = named({"a", "a-x", "a-y", "a-z"});
   EXPECT_THAT(refusal(line_plan(whole, 2), whole), HasSubstr("the model has 0 such places"));
 }
