@@ -12,12 +12,17 @@
 
 namespace penstock::planner {
 
+struct BoundarySearch {
+  /// The best plan with the coding of `options.boundary`.
+  std::function<PlanResult(const PlanOptions& options, TimeLimit time)> search;
+  /// The plan as it is, priced anew: each link in its own coding.
+  std::function<plan::Plan(const plan::Plan& plan)> price;
+};
+
 /// The best plan without codings, or, where one with small messages is faster by more than 0.5 %,
-/// that one, with_chosen_boundaries(): the more exact one of several that are as fast. `search`:
-/// the best plan with the coding of `options.boundary`.
-PlanResult plan_with_any_boundary(
-    PlanOptions options, TimeLimit time,
-    const std::function<PlanResult(const PlanOptions& options, TimeLimit time)>& search);
+/// that one, with boundaries as with_chosen_boundaries() chooses them: the more exact one of
+/// several that are as fast. Its predictions are those of what was chosen.
+PlanResult plan_with_any_boundary(PlanOptions options, TimeLimit time, const BoundarySearch& by);
 
 /// The same split. Each boundary gets the most exact of float32, bfloat16 and int8, up to
 /// `smallest`, with which the simulated plan stays within 0.5 % of the same with `smallest` at all

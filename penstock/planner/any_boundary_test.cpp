@@ -31,6 +31,7 @@ profile::Profile chain_profile() {
   profile.model = "chain";
   profile.source = "test";
   profile.batch_size = 4;
+  profile.pass.error = 0.05;
   return profile;
 }
 
@@ -68,6 +69,57 @@ TEST(AnyBoundary, SmallMessagesAreFasterOverSlowLinksAndAutoTakesThemThereAlone)
   EXPECT_EQ(chosen.links[1].coding.kind, Coding::Int8);
   EXPECT_EQ(chosen.links[2].coding.kind, Coding::Float32);
   EXPECT_THAT(chosen.explanation.notes, Contains(HasSubstr("travel as float32 and int8")));
+}
+
+/// What the links of a straight plan over one level send for a sample.
+double linked_bytes(const plan::Plan& plan) {
+  double bytes = 0;
+  for (const plan::Link& link : plan.links) {
+    const plan::SentOver sent = plan::sent_over(link, plan.precision);
+    bytes += static_cast<double>(sent.bytes + sent.bytes_back);
+  }
+  return bytes / static_cast<double>(plan.micro_batch_size);
+}
+
+TEST(AnyBoundary, PredictionsOfAMixedPlanAreThoseOfItsLinks) {
+  constexpr int64_t kSlow = 100'000'000;
+  const plan::Plan small = straight_plan(kSlow, plan::parse_boundary("int8"));
+  const plan::Plan chosen = straight_plan(kSlow, std::nullopt);
+  EXPECT_NE(chosen.links, small.links);
+  EXPECT_DOUBLE_EQ(chosen.prediction.bytes_per_sample.front(), linked_bytes(chosen));
+  EXPECT_GT(chosen.prediction.bytes_per_sample.front(), small.prediction.bytes_per_sample.front());
+  EXPECT_EQ(chosen.prediction.bottleneck_ns, small.prediction.bottleneck_ns);
+  EXPECT_GT(chosen.prediction.throughput_high_samples_per_s,
+            chosen.prediction.throughput_samples_per_s);
+}
+
+TEST(AnyBoundary, EachCutIsPricedInTheCodingOfItsLink) {
+  constexpr int64_t kSlow = 100'000'000;
+  const plan::Plan exact = straight_plan(kSlow, plan::BoundaryCoding{});
+  plan::Plan mixed = exact;
+  mixed.links[0].coding = plan::parse_boundary("int8");
+  mixed = reprice(mixed, chain_profile(), cluster_of(kSlow), "penstock");
+  EXPECT_EQ(mixed.prediction.bottleneck_ns, exact.prediction.bottleneck_ns);
+  EXPECT_DOUBLE_EQ(mixed.prediction.bytes_per_sample.front(), linked_bytes(mixed));
+}
+
+TEST(AnyBoundary, WhereACodingBringsNothingThePredictionsAreThoseWithoutIt) {
+  constexpr int64_t kFast = 100'000'000'000;
+  const plan::Plan exact = straight_plan(kFast, plan::BoundaryCoding{});
+  const auto search = [&](const PlanOptions& options, TimeLimit) {
+    plan::Plan plan = exact;
+    plan::set_boundaries(plan, *options.boundary);
+    if (!options.boundary->is_exact()) plan.prediction.throughput_samples_per_s *= 2;
+    return PlanResult{plan, ""};
+  };
+  const auto price = [](const plan::Plan& plan) {
+    return reprice(plan, chain_profile(), cluster_of(kFast), "penstock");
+  };
+  const PlanResult result = plan_with_any_boundary({}, {}, {.search = search, .price = price});
+  EXPECT_EQ(plan::boundaries_text(*result.plan), "");
+  EXPECT_NEAR(result.plan->prediction.throughput_samples_per_s,
+              exact.prediction.throughput_samples_per_s,
+              0.01 * exact.prediction.throughput_samples_per_s);
 }
 
 TEST(AnyBoundary, FastLinksStayExact) {

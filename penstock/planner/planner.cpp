@@ -357,9 +357,16 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   const auto whole = [&](const profile::Profile& of, const cluster::Cluster& on,
                          const PlanOptions& asked, TimeLimit time) {
     if (asked.boundary) return plan_of_whole_stages(of, on, asked, time, begin);
-    return plan_with_any_boundary(asked, time, [&](const PlanOptions& coded, TimeLimit share) {
-      return plan_of_whole_stages(of, on, coded, share, begin);
-    });
+    return plan_with_any_boundary(asked, time,
+                                  {.search =
+                                       [&](const PlanOptions& coded, TimeLimit share) {
+                                         return plan_of_whole_stages(of, on, coded, share, begin);
+                                       },
+                                   .price =
+                                       [&](const Plan& plan) {
+                                         return reprice(plan, of, on, asked.cost_model,
+                                                        asked.global_norm);
+                                       }});
   };
   PlanResult result = options.tensor == 1
                           ? whole(profile, cluster, options, TimeLimit(options.time_limit))
@@ -459,9 +466,6 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.cost_model = cost_model;
   options.sync = plan.sync;
   options.gradient_precision = plan.gradient_precision;
-  for (const plan::Link& link : plan.links) {
-    if (!link.coding.is_exact()) options.boundary = link.coding;
-  }
   options.given_boundaries = plan.links;
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;

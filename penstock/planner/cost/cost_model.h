@@ -101,10 +101,15 @@ class CostModel {
   /// Time per micro-batch of a cut between two stages that share a unit of `level`, which `bytes`
   /// of activations cross forward and as many of gradients back. Never falls when the level rises.
   double cut_ns(int64_t bytes, int level) const {
-    if (boundary_.is_exact()) return message_cut_ns(bytes, level);
-    plan::CodedValues values = crossing_;
-    values.bytes = bytes;
-    return message_cut_ns(plan::coded_bytes(boundary_, values), level);
+    return cut_ns(bytes, level, boundary_, crossing_.width);
+  }
+  /// The same in another coding, of tokens of this width.
+  double cut_ns(int64_t bytes, int level, const plan::BoundaryCoding& coding, int64_t width) const {
+    if (coding.is_exact()) return message_cut_ns(bytes, level);
+    return message_cut_ns(
+        plan::coded_bytes(coding,
+                          {.bytes = bytes, .precision = crossing_.precision, .width = width}),
+        level);
   }
   /// How what crosses a cut travels: like `values`, but for the bytes. Float32 unless this is
   /// called, before the model is used.

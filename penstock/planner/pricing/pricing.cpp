@@ -79,7 +79,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
 // Where workers hold several stages, what passes between the same two workers shares their link:
 // all boundaries whose micro-batches of one copy go between them.
 double slowest_shared_cut_ns(const Context& context, const Split& split,
-                             const std::vector<int64_t>& cut_bytes) {
+                             const std::vector<int64_t>& cut_bytes, const Plan& plan) {
   std::map<std::pair<int, int>, double> links_ns;
   double slowest = 0;
   for (size_t s = 0; s < cut_bytes.size(); ++s) {
@@ -88,7 +88,8 @@ double slowest_shared_cut_ns(const Context& context, const Split& split,
     for (size_t k = 0; k < std::min(from.size(), to.size()); ++k) {
       if (from[k] == to[k]) continue;
       double& ns = links_ns[std::minmax(from[k], to[k])];
-      ns += context.model->cut_ns(cut_bytes[s], context.topology().level_between(from[k], to[k])) /
+      ns += coded_cut_ns(context, plan, s, cut_bytes[s],
+                         context.topology().level_between(from[k], to[k])) /
             static_cast<double>(from.size());
       slowest = std::max(slowest, ns);
     }
@@ -117,13 +118,14 @@ int64_t received_bytes(const Plan& plan, size_t stage) {
 }
 
 double slowest_cut_ns(const Context& context, const Split& split,
-                      const std::vector<int64_t>& cut_bytes) {
-  if (!split.worker_of_replica.empty()) return slowest_shared_cut_ns(context, split, cut_bytes);
+                      const std::vector<int64_t>& cut_bytes, const Plan& plan) {
+  if (!split.worker_of_replica.empty())
+    return slowest_shared_cut_ns(context, split, cut_bytes, plan);
   double slowest = 0;
   for (size_t s = 0; s < cut_bytes.size(); ++s)
     slowest = std::max(
-        slowest, context.model->cut_ns(cut_bytes[s], cut_level(context.topology(), split.places[s],
-                                                               split.places[s + 1])));
+        slowest, coded_cut_ns(context, plan, s, cut_bytes[s],
+                              cut_level(context.topology(), split.places[s], split.places[s + 1])));
   return slowest;
 }
 
@@ -182,7 +184,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   add_pass_memory(context, split, stage_of_layer, memories, plan);
   const double slowest_ns = slowest_stage_ns(context, plan);
   plan.prediction.bottleneck_ns =
-      nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes)));
+      nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes, plan)));
   plan.prediction.bytes_per_sample = bytes_per_sample(plan, *context.model);
   double least_ns = slowest_ns;
   if (traits(plan.strategy).flushes()) {

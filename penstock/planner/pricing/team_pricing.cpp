@@ -105,9 +105,8 @@ double slowest_boundary_ns(const Context& context, const Plan& plan,
                                 range_of_members(plan.stages[s + 1]));
     const auto at = StageId{static_cast<int32_t>(s)};
     const plan::Link link{at, StageId{at.value + 1}, cut_bytes[s]};
-    slowest = std::max(
-        slowest,
-        context.model->cut_ns(saturating_mul(link.bytes, messages_of(plan, link, level)), level));
+    const int64_t bytes = saturating_mul(link.bytes, messages_of(plan, link, level));
+    slowest = std::max(slowest, coded_cut_ns(context, plan, s, bytes, level));
   }
   return slowest;
 }

@@ -223,6 +223,20 @@ Traffic traffic_of(const Context& context, const std::vector<StageId>& stage_of_
   return traffic;
 }
 
+double coded_cut_ns(const Context& context, const plan::Plan& plan, size_t stage, int64_t bytes,
+                    int level) {
+  if (context.options.given_boundaries.empty()) return context.model->cut_ns(bytes, level);
+  const std::vector<std::vector<int>> workers = plan::workers_by_stage(plan);
+  std::optional<double> slowest;
+  for (const plan::Link& link : plan.links) {
+    if (link.from.index() > stage || link.to.index() <= stage) continue;
+    if (!workers.empty() && workers.at(link.from.index()) == workers.at(link.to.index())) continue;
+    const double ns = context.model->cut_ns(bytes, level, link.coding, link.width);
+    slowest = std::max(slowest.value_or(ns), ns);
+  }
+  return slowest ? *slowest : context.model->cut_ns(bytes, level);
+}
+
 std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& model) {
   const cluster::Topology& topology = model.topology();
   const auto samples = static_cast<double>(plan.micro_batch_size);

@@ -30,6 +30,12 @@ Traffic traffic_of(const Context& context, const std::vector<StageId>& stage_of_
 /// * levels).
 std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& model);
 
+/// CostModel::cut_ns() of the boundary after the stage, of a plan whose links are known. Where
+/// those are given each with its coding (PlanOptions::given_boundaries): in the slowest of the
+/// codings that cross the boundary between workers.
+double coded_cut_ns(const Context& context, const plan::Plan& plan, size_t stage, int64_t bytes,
+                    int level);
+
 /// The level that holds the replicas of two neighbouring stages, in whichever order they are
 /// placed.
 int cut_level(const cluster::Topology& topology, const cluster::WorkerRange& a,
