@@ -6,6 +6,7 @@
 #include "penstock/model/team_loss.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/runtime/coding/subspace.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -33,10 +34,14 @@ std::vector<int64_t> planned_memory(const PlannedModel& model, const plan::Plan&
   return bytes;
 }
 
+/// Also makes what their codings need, before the run begins.
 std::vector<runtime::CodedBoundary> coded_boundaries(const plan::Plan& plan) {
   std::vector<runtime::CodedBoundary> boundaries;
   for (const plan::Link& link : plan.links) {
-    if (!link.coding.is_exact()) boundaries.push_back({link.from, link.to, link.coding});
+    if (link.coding.is_exact()) continue;
+    boundaries.push_back({link.from, link.to, link.coding});
+    if (traits(link.coding.kind).takes_rank && link.width > link.coding.rank)
+      runtime::prepare_subspace(link.width, link.coding.rank);
   }
   return boundaries;
 }

@@ -2,10 +2,13 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "penstock/runtime/coding/subspace.h"
+#include "penstock/util/error.h"
 #include "penstock/util/numbers/orthonormal_basis.h"
 
 namespace penstock::runtime {
@@ -54,6 +57,17 @@ TEST(CodedTensor, ErrorsAreThoseOfEachCoding) {
   EXPECT_LT(error("float16"), 0x1p-11);
   EXPECT_LT(error("int8"), 0.5 / 127 * 1.01);
   EXPECT_GT(error("int8"), 0);
+}
+
+TEST(CodedTensor, ABasisThatWouldTakeMinutesIsRefusedAtOnce) {
+  try {
+    encode(at::zeros({1, 16'384}), parse_boundary("subspace:2048"), {});
+    FAIL() << "the basis was made";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("of tokens of width 16384"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("a rank of at most 1024"));
+  }
+  EXPECT_THROW(prepare_subspace(16'384, 1025), ConfigError);
 }
 
 TEST(CodedTensor, ASubspaceKeepsWhatLiesInItAndDropsTheRest) {

@@ -19,7 +19,15 @@ inline bool has_subspace(c10::IntArrayRef sizes, int64_t rank) {
   return sizes.size() >= 2 && sizes.back() > rank;
 }
 
-/// float32 on the CPU. Thread-safe; the first call for a width makes the basis.
+/// The most that a basis may take: tokens' width times rank squared, about half a minute of a core.
+inline constexpr int64_t kMostBasisWork = int64_t{1} << 34;
+
+/// Makes the basis, where there is none yet, so that no worker makes it in the middle of a run.
+/// Throws ConfigError where that would take too long (kMostBasisWork). Thread-safe.
+void prepare_subspace(int64_t width, int64_t rank);
+
+/// float32 on the CPU. Thread-safe; the first call for a width makes the basis and throws as
+/// prepare_subspace().
 at::Tensor into_subspace(const at::Tensor& tokens, int64_t rank);
 at::Tensor out_of_subspace(const at::Tensor& coefficients, int64_t width);
 
