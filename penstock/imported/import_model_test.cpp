@@ -342,7 +342,7 @@ TEST(ImportModel, WorkIsCountedFromShapes) {
 // What is counted from formulas is what a pass is seen to keep.
 TEST(ImportModel, WhatAnEstimateKeepsIsWhatAMeasurementFinds) {
   for (const char* name :
-       {"cnn.pt2", "transformer.pt2", "tokens.pt2", "branches.pt2", "shared.pt2", "grouped.pt2"}) {
+       {"cnn.pt2", "transformer.pt2", "tokens.pt2", "shared.pt2", "grouped.pt2"}) {
     const Model model = import_model(fixture(name));
     const auto kept = [](const profile::Profile& profile) {
       int64_t bytes = 0;

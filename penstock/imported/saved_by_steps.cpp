@@ -114,6 +114,7 @@ class Saved {
     needs_.insert(values.inputs.begin(), values.inputs.end());
     needs_.insert(values.parameters.begin(), values.parameters.end());
     held_.insert(values.constants.begin(), values.constants.end());
+    held_.insert(values.parameters.begin(), values.parameters.end());
   }
 
   void run(const StepWork& step) {
@@ -142,8 +143,9 @@ class Saved {
   }
 
   void save(const StepWork& step, const StepWork::Operand& operand) {
-    if (operand.is_parameter || held_.contains(operand.name)) return;  // is there anyway
-    int64_t& bytes = bytes_[behind(operand.name)];
+    const std::string& name = behind(operand.name);
+    if (held_.contains(name)) return;  // is there anyway
+    int64_t& bytes = bytes_[name];
     bytes = std::max(bytes, step.bytes_of(operand, batch_));
   }
 

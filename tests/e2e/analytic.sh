@@ -48,6 +48,11 @@ grep -Eq '^[0-9,.]+ tokens/s, [0-9,.]+ to [0-9,.]+: an estimate from data sheets
 grep -q '^gpt: ' out || fail "no plan of the model: $(head -n 3 out)"
 run 0 plan --model mlp --machines hosts.toml --time-limit 1s --json
 grep -q tokens_per_sample out && fail "an mlp has tokens: $(cat out)"
+# A change that cannot be planned for is an answer, not the end.
+printf '[network]\nbandwidth = "1Gbps"\n[[machine]]\ndevice = "v100"\ncount = 4\n' >even.toml
+run 0 plan --model gpt --depth 2 --width 64 --heads 2 --input 32 --machines even.toml --tensor 2 \
+  --time-limit 1s
+grep -Eq '^  one more v100 +does not fit' out || fail "teams of two on five: $(cat out)"
 run 2 plan --model no-such.pt2 --machines hosts.toml
 grep -q "no-such.pt2" err || fail "the missing model is not named: $(cat err)"
 

@@ -161,17 +161,24 @@ done
 run 0 plan --profile net.graph.txt --machines hosts.toml --time-limit 1s --json -o hosts.json
 json_keys machines fits what_would_help other_ways low_samples_per_s wire_ns
 run 0 simulate --plan hosts.json --json
-# 520 MB of weights, their gradients and state do not fit into 200 MB, but 1/4 of them do.
-sed -e 's/^count = 2/count = 2\nmemory = "900MB"/' -e 's/8GB/900MB/' hosts.toml >small.toml
+# 260 MB of weights, their gradients and state do not fit into 300 MB.
+sed -e 's/^count = 2/count = 2\nmemory = "300MB"/' -e 's/8GB/300MB/' hosts.toml >small.toml
 run 1 plan --profile net.graph.txt --machines small.toml --strategy dp --time-limit 1s
-for words in 'the model does not fit: ' 'does not fit' 'desk has 900 MB'; do
+for words in 'the model does not fit: ' 'does not fit' 'desk has 300 MB'; do
   grep -q "$words" out || fail "the answer 'no' for machines lacks '$words': $(cat out)"
 done
 run 1 plan --profile net.graph.txt --machines small.toml --strategy dp --time-limit 1s --json
 json_keys ok reason machines what_would_help
-refused 'excludes' plan --profile net.graph.txt --machines hosts.toml --workers 2
+run 1 plan --profile net.graph.txt --machines hosts.toml --memory-limit 300MB --strategy dp
+grep -q 'DDP .*desk has 300 MB' out || fail "--memory-limit does not hold for DDP: $(cat out)"
+refused 'cannot be combined with' plan --profile net.graph.txt --machines hosts.toml --workers 2
 refused 'expected one of them' plan --profile net.graph.txt --model mlp --machines hosts.toml
 refused 'is missing' plan --model mlp --workers 2
+refused 'estimates know the numbers' plan --model mlp --machines hosts.toml --precision bfloat16
+refused 'is missing' plan --model mlp --machines hosts.toml --price plan.json
+cp hosts.toml model.pt2
+refused 'would overwrite the file of --model' plan --model model.pt2 --machines hosts.toml \
+  -o model.pt2
 refused 'expected --model with it' $plan --width 64
 refused 'expected --profile FILE' plan --machines hosts.toml
 printf '[[machine]]\ndevice = "v100"\ncount = 2\n' >alone.toml

@@ -18,6 +18,7 @@
 #include "penstock/report/text/text.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/format_rate.h"
 #include "penstock/util/text/units.h"
 #include "tools/penstock/plan_tables.h"
@@ -167,8 +168,12 @@ class Changes {
 
   plan::WhatIfResult answer(std::string name, const Machines& machines) const {
     plan::WhatIfResult change{.change = std::move(name)};
-    planner::PlanResult found =
-        planner::make_plan(there_.profile, planner::cluster_of(machines, speeds_), options_);
+    planner::PlanResult found;
+    try {
+      found = planner::make_plan(there_.profile, planner::cluster_of(machines, speeds_), options_);
+    } catch (const ConfigError& error) {  // such as teams of two on an odd number of machines
+      found.reason = error.what();
+    }
     if (!found.plan) {
       change.feasible = false;
       change.reason = found.reason;
@@ -328,9 +333,12 @@ std::string fits_table(const PlannedFor& there, const plan::Plan& plan) {
 }  // namespace
 
 PlannedFor on_machines(const std::string& machines_file, const options::SearchRequest& request,
-                       const std::string& profile_file, int64_t batch_size) {
+                       const std::string& profile_file, int64_t batch_size,
+                       std::optional<int64_t> memory_limit_bytes) {
   PlannedFor there;
   there.machines = planner::load_machines(machines_file);
+  for (MachineKind& kind : there.machines->kinds)
+    kind.memory_bytes = memory_limit_bytes.value_or(kind.memory_bytes);
   const std::vector<MachineKind>& kinds = there.machines->kinds;
   std::vector<double> speeds;
   if (!profile_file.empty()) {
@@ -378,7 +386,8 @@ std::vector<plan::WhatIfResult> what_would_help(
   if (!result.plan || machines.num_machines() == 1) return answers;
   Machines faster = machines;
   const bool is_slow = machines.bandwidth_bytes_per_s < kFastNetwork;
-  faster.bandwidth_bytes_per_s = is_slow ? kFastNetwork : 2 * machines.bandwidth_bytes_per_s;
+  faster.bandwidth_bytes_per_s =
+      is_slow ? kFastNetwork : saturating_mul(machines.bandwidth_bytes_per_s, 2);
   answers.push_back(changes.answer(
       fmt::format("a network of {}", is_slow ? "10Gbps" : "twice the speed"), faster));
   progress(total, total);

@@ -32,9 +32,11 @@ struct PlannedFor {
 /// Estimates the model of `request` on the device of each kind of machines (the training part
 /// does), in micro-batches of `batch_size` samples. With `profile_file`, a profile of the first
 /// kind's device, nothing is estimated, and the other kinds are as much faster as their data sheets
-/// say. Throws ConfigError, ParseError; RuntimeError where the training part fails.
+/// say. `memory_limit_bytes` takes the place of every device's memory. Throws ConfigError,
+/// ParseError; RuntimeError where the training part fails.
 PlannedFor on_machines(const std::string& machines_file, const options::SearchRequest& request,
-                       const std::string& profile_file, int64_t batch_size);
+                       const std::string& profile_file, int64_t batch_size,
+                       std::optional<int64_t> memory_limit_bytes);
 
 /// One more machine of each kind, and a faster network. `plan` may be missing: then up to eight
 /// more machines are tried until the model fits.

@@ -132,6 +132,7 @@ cluster::Cluster cluster_of(const PlanArguments& arguments, const profile::Profi
 void check_files(const PlanArguments& arguments) {
   check_outputs({{"--output", arguments.output}, {"--html", arguments.html}},
                 {{"--profile", arguments.profile},
+                 {"--model", arguments.search.model.name},
                  {"--cluster", arguments.cluster},
                  {"--machines", arguments.machines},
                  {"--price", arguments.price}});
@@ -259,6 +260,12 @@ void check_subject(const PlanArguments& arguments, const CLI::App& app) {
     throw ConfigError(has_model ? "--model estimates what --profile says: expected one of them"
                                 : "expected --profile FILE, or --model with --machines FILE");
   }
+  if (has_model && !arguments.precision.empty()) {
+    throw ConfigError(
+        "--precision: estimates know the numbers that the model has: expected --profile with it");
+  }
+  if (has_model && !arguments.price.empty())
+    throw ConfigError("--price takes a plan's costs from --profile, which is missing");
   if (has_model && arguments.machines.empty())
     throw ConfigError("--model is estimated for the devices of --machines FILE, which is missing");
   for (const auto& row : options::rows_of<options::SearchRequest>()) {
@@ -273,10 +280,11 @@ void check_subject(const PlanArguments& arguments, const CLI::App& app) {
 /// Micro-batches of a model that nobody has measured.
 constexpr int64_t kUsualSamples = 1;
 
-PlannedFor planned_for(const PlanArguments& arguments, const std::optional<plan::Plan>& priced) {
+PlannedFor planned_for(const PlanArguments& arguments, const planner::PlanOptions& options,
+                       const std::optional<plan::Plan>& priced) {
   if (!arguments.machines.empty()) {
     return on_machines(arguments.machines, arguments.search, arguments.profile,
-                       arguments.batch_size.value_or(kUsualSamples));
+                       arguments.batch_size.value_or(kUsualSamples), options.memory_limit_bytes);
   }
   profile::Profile profile = profile::load_profile(arguments.profile);
   cluster::Cluster cluster = cluster_of(arguments, profile, priced);
@@ -287,7 +295,7 @@ PlanInput input_of(const PlanArguments& arguments) {
   planner::PlanOptions options = search_options(arguments);
   std::optional<plan::Plan> priced;
   if (!arguments.price.empty()) priced = plan::load_plan(arguments.price);
-  PlannedFor what = planned_for(arguments, priced);
+  PlannedFor what = planned_for(arguments, options, priced);
   if (!arguments.precision.empty())
     options::check_precision(what.profile, parse_precision(arguments.precision), arguments.profile);
   if (priced) check_priced(*priced, arguments, what.profile);

@@ -22,6 +22,12 @@ using profile::Profile;
 /// Micro-batches of a device whose passes are simulated one by one: more repeat them.
 constexpr int64_t kMostPasses = 64;
 
+/// Sizes and times come from files: what is beyond the numbers is the largest one.
+int64_t bounded(double value) {
+  constexpr double kMost = 9e18;
+  return static_cast<int64_t>(std::clamp(value, 0.0, kMost));
+}
+
 class Ways {
  public:
   Ways(const Profile& profile, const Cluster& cluster, const PlanOptions& options,
@@ -32,19 +38,19 @@ class Ways {
     options_.straight = false;
     options_.memory_limit_bytes.reset();  // a plan that does not fit is priced all the same
     samples_ = profile::samples_per_micro_batch(profile);
-    passes_ = std::max<int64_t>(1, ceil_div(step_samples, samples_ * workers_));
+    passes_ = std::max<int64_t>(1, ceil_div(step_samples, saturating_mul(samples_, workers_)));
     slowest_ = std::numeric_limits<double>::infinity();
     for (int w = 0; w < workers_; ++w) slowest_ = std::min(slowest_, cluster.device_of(w).speed);
     bandwidth_ = std::numeric_limits<int64_t>::max();
     for (const cluster::Level& level : cluster.levels) {
       if (level.count == 1) continue;
       bandwidth_ = std::min(bandwidth_, level.bandwidth_bytes_per_s);
-      latency_ns_ += level.latency_ns;
+      latency_ns_ = saturating_add(latency_ns_, level.latency_ns);
     }
     for (const LayerCost& cost : profile.costs) {
-      gradients_ += cost.weight_bytes;
-      frozen_ += cost.constant_bytes;
-      step_ns_ += cost.step_ns;
+      gradients_ = saturating_add(gradients_, cost.weight_bytes);
+      frozen_ = saturating_add(frozen_, cost.constant_bytes);
+      step_ns_ = saturating_add(step_ns_, cost.step_ns);
     }
   }
 
@@ -52,21 +58,28 @@ class Ways {
     OtherWay way{.name = "ddp"};
     const plan::Plan plan = price_plan(profile_, cluster_, {whole_stage(workers_)},
                                        options_with(plan::Strategy::DataParallel));
-    way.compute_ns = on_slowest(passes_ * total_compute_ns(profile_) + step_ns_);
-    way.bytes = ring(2 * gradients_);
-    way.wire_ns = wire(way.bytes) + 2 * (workers_ - 1) * latency_ns_;
-    set_rates(way, passes_ * workers_);
+    way.compute_ns =
+        on_slowest(saturating_add(saturating_mul(passes_, total_compute_ns(profile_)), step_ns_));
+    way.bytes = ring(saturating_mul(gradients_, 2));
+    way.wire_ns = saturating_add(wire(way.bytes), saturating_mul(latency_ns_, 2 * (workers_ - 1)));
+    set_rates(way, saturating_mul(passes_, workers_));
     set_plan(way, plan);
     return way;
   }
 
   OtherWay fsdp() const {
     OtherWay way{.name = "fsdp"};
-    way.compute_ns = on_slowest(passes_ * total_compute_ns(profile_) + step_ns_ / workers_);
-    way.bytes = saturating_mul(passes_, ring(2 * (gradients_ + frozen_) + gradients_));
-    way.wire_ns = wire(way.bytes) + passes_ * gathering_layers() * 3 * latency_ns_;
-    set_rates(way, passes_ * workers_);
-    way.simulated_samples_per_s = per_second(passes_ * workers_, simulated_fsdp_ns());
+    way.compute_ns = on_slowest(
+        saturating_add(saturating_mul(passes_, total_compute_ns(profile_)), step_ns_ / workers_));
+    const int64_t moved =
+        saturating_add(saturating_mul(saturating_add(gradients_, frozen_), 2), gradients_);
+    way.bytes = saturating_mul(passes_, ring(moved));
+    way.wire_ns = saturating_add(
+        wire(way.bytes),
+        saturating_mul(saturating_mul(passes_, 3 * gathering_layers()), latency_ns_));
+    set_rates(way, saturating_mul(passes_, workers_));
+    way.simulated_samples_per_s =
+        per_second(saturating_mul(passes_, workers_), simulated_fsdp_ns());
     set_memory(way, fsdp_memory());
     way.note = "weights are gathered layer by layer, the next layer's while one computes";
     return way;
@@ -83,18 +96,26 @@ class Ways {
                                               : "machines or devices that differ are no team";
       return way;
     }
-    const int64_t passes = passes_ * workers_;  // the team makes them all
+    const int64_t passes = saturating_mul(passes_, workers_);  // the team makes them all
+    double compute_ns = 0;
+    int64_t summed = 0;
+    int64_t sums = 0;
     for (const LayerCost& cost : profile_.costs) {
       const double whole = 1 - cost.team.spread;
       const double part = whole + cost.team.spread * largest_part(cost.team, workers_);
-      way.compute_ns += static_cast<int64_t>(
-          part * static_cast<double>(passes * (cost.forward_ns + cost.backward_ns) + cost.step_ns));
-      way.bytes += cost.team.sum_bytes + cost.team.back_sum_bytes;
-      way.wire_ns += (cost.team.sums + cost.team.back_sums) * 2 * latency_ns_;
+      const double passes_ns =
+          static_cast<double>(passes) *
+          (static_cast<double>(cost.forward_ns) + static_cast<double>(cost.backward_ns));
+      compute_ns += part * (passes_ns + static_cast<double>(cost.step_ns));
+      summed =
+          saturating_add(summed, saturating_add(cost.team.sum_bytes, cost.team.back_sum_bytes));
+      sums = saturating_add(sums, saturating_add(cost.team.sums, cost.team.back_sums));
     }
-    way.compute_ns = on_slowest(way.compute_ns);
-    way.bytes = saturating_mul(passes, ring(2 * way.bytes));
-    way.wire_ns = passes * way.wire_ns + wire(way.bytes);
+    way.compute_ns = on_slowest(bounded(compute_ns));
+    way.bytes = saturating_mul(passes, ring(saturating_mul(summed, 2)));
+    way.wire_ns = saturating_add(
+        wire(way.bytes),
+        saturating_mul(saturating_mul(passes, saturating_mul(sums, 2)), latency_ns_));
     set_rates(way, passes);
     PlanOptions options = options_with(plan::Strategy::Serial);
     options.micro_batches = std::min<int64_t>(passes, kMaxMicroBatchesPerStep);
@@ -121,27 +142,32 @@ class Ways {
     options.sync = plan::GradientSync::Ring;
     options.tensor = 1;
     options.mini_batch.reset();
-    options.micro_batches = std::min<int64_t>(passes_ * workers_, kMaxMicroBatchesPerStep);
+    options.micro_batches =
+        std::min<int64_t>(saturating_mul(passes_, workers_), kMaxMicroBatchesPerStep);
     return options;
   }
 
-  int64_t on_slowest(int64_t ns) const {
-    return static_cast<int64_t>(static_cast<double>(ns) / slowest_);
-  }
+  int64_t on_slowest(int64_t ns) const { return bounded(static_cast<double>(ns) / slowest_); }
   /// What a device sends of so many bytes in a ring.
   int64_t ring(int64_t bytes) const {
-    return static_cast<int64_t>(static_cast<double>(bytes) * (workers_ - 1) / workers_);
+    return bounded(static_cast<double>(bytes) * (workers_ - 1) / workers_);
   }
   int64_t wire(int64_t bytes) const {
-    return static_cast<int64_t>(1e9 * static_cast<double>(bytes) / static_cast<double>(bandwidth_));
+    return bounded(1e9 * static_cast<double>(bytes) / static_cast<double>(bandwidth_));
+  }
+
+  /// When so many bytes have come that leave at `begin`.
+  int64_t after(int64_t begin, int64_t bytes) const {
+    return saturating_add(begin, saturating_add(wire(bytes), latency_ns_));
   }
 
   double per_second(int64_t passes, int64_t ns) const {
-    return ns > 0 ? 1e9 * static_cast<double>(passes * samples_) / static_cast<double>(ns) : 0;
+    const double samples = static_cast<double>(passes) * static_cast<double>(samples_);
+    return ns > 0 ? 1e9 * samples / static_cast<double>(ns) : 0;
   }
 
   void set_rates(OtherWay& way, int64_t passes) const {
-    way.low_samples_per_s = per_second(passes, way.compute_ns + way.wire_ns);
+    way.low_samples_per_s = per_second(passes, saturating_add(way.compute_ns, way.wire_ns));
     way.high_samples_per_s = per_second(passes, std::max(way.compute_ns, way.wire_ns));
   }
 
@@ -160,7 +186,9 @@ class Ways {
     set_memory(way, most);
   }
 
-  int64_t held(const LayerCost& cost) const { return cost.weight_bytes + cost.constant_bytes; }
+  int64_t held(const LayerCost& cost) const {
+    return saturating_add(cost.weight_bytes, cost.constant_bytes);
+  }
 
   int64_t gathering_layers() const {
     return std::count_if(profile_.costs.begin(), profile_.costs.end(),
@@ -179,8 +207,8 @@ class Ways {
     }
     const double kept = static_cast<double>(frozen_) +
                         static_cast<double>(gradients_) * (2 + options_.optimizer_state_per_weight);
-    return saturating_add(static_cast<int64_t>(kept / workers_),
-                          saturating_add(2 * largest, saturating_add(stash, working)));
+    return saturating_add(bounded(kept / workers_), saturating_add(saturating_mul(largest, 2),
+                                                                   saturating_add(stash, working)));
   }
 
   /// Two lanes: the wire gathers the weights of the next layer, or scatters gradients, while the
@@ -192,13 +220,12 @@ class Ways {
                           int64_t scattered) {
       if (held(cost) > 0) {
         // Not before the one before has begun: two layers' weights are there at most.
-        wire_free = std::max(wire_free, begins) + wire(ring(held(cost))) + latency_ns_;
+        wire_free = after(std::max(wire_free, begins), ring(held(cost)));
         device_free = std::max(device_free, wire_free);
       }
       const int64_t begun = device_free;
-      device_free += on_slowest(compute_ns);
-      if (scattered > 0)
-        wire_free = std::max(wire_free, device_free) + wire(ring(scattered)) + latency_ns_;
+      device_free = saturating_add(device_free, on_slowest(compute_ns));
+      if (scattered > 0) wire_free = after(std::max(wire_free, device_free), ring(scattered));
       return begun;
     };
     const int64_t counted = std::min(passes_, kMostPasses);
@@ -212,7 +239,7 @@ class Ways {
     }
     const double passes_ns = static_cast<double>(std::max(wire_free, device_free)) *
                              static_cast<double>(passes_) / static_cast<double>(counted);
-    return static_cast<int64_t>(passes_ns) + on_slowest(step_ns_ / workers_);
+    return saturating_add(bounded(passes_ns), on_slowest(step_ns_ / workers_));
   }
 
   const Profile& profile_;

@@ -95,6 +95,18 @@ TEST(OtherWays, ATeamSendsItsSumsInEveryPass) {
   EXPECT_NEAR(tensor.simulated_samples_per_s / tensor.low_samples_per_s, 1, 0.05);
 }
 
+TEST(OtherWays, NumbersBeyondAllMeasureStayNumbers) {
+  Profile profile = chain({layer(INT64_MAX / 4, INT64_MAX / 4, 1), layer(1, 1, INT64_MAX / 8)});
+  Cluster cluster = flat(3, 1);
+  cluster.levels.front().latency_ns = INT64_MAX / 2;
+  for (const OtherWay& way : other_ways(profile, cluster, {}, INT64_MAX / 4)) {
+    EXPECT_GE(way.bytes, 0) << way.name;
+    EXPECT_GE(way.wire_ns, 0) << way.name;
+    EXPECT_GE(way.memory_bytes, 0) << way.name;
+    EXPECT_GE(way.low_samples_per_s, 0) << way.name;
+  }
+}
+
 TEST(OtherWays, OneDeviceHasNone) {
   EXPECT_TRUE(other_ways(chain({layer(1, 0, 1)}), flat(1, 1), {}, 4).empty());
 }
