@@ -96,7 +96,12 @@ std::string model_warning(const options::TrainRequest& request, const model::Mod
                           const plan::Plan& plan) {
   if (!imported::is_program_file(request.model.name)) return {};
   const std::string note = imported::note_of(model);
-  const std::string text = note.empty() ? "" : fmt::format("note: {}\n", note);
+  std::string text = note.empty() ? "" : fmt::format("note: {}\n", note);
+  if (plan.micro_batches > 1 && model::is_too_large_to_compare(model)) {
+    return text +
+           "note: whether samples of a batch depend on each other was not looked at: the model is "
+           "too large for it\n";
+  }
   if (plan.micro_batches == 1 || !model::mixes_samples(model)) return text;
   const bool is_told = request.plan.micro_batches || !request.plan.file.empty();
   if (model.returns_loss() && !is_told) {

@@ -15,6 +15,7 @@
 #include "penstock/model/counts_targets.h"
 #include "penstock/model/keeps_constants.h"
 #include "penstock/model/precision.h"
+#include "penstock/model/profiling/values.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/numbers/rng.h"
 
@@ -40,6 +41,13 @@ struct Draw {
   bool ignores = false;     ///< so many labels are ignored, too
 };
 constexpr std::array kDraws = {Draw{4, 2}, Draw{6, 2, true}, Draw{6, 4, true, true}};
+
+/// What large models are compared with.
+constexpr Draw kSmallDraw{2, 1};
+constexpr Draw kSmallDrawOfLabels{2, 1, true, true};
+
+/// Multiplications and additions that the comparisons may take: seconds of two cores.
+constexpr double kMostWork = 3e11;
 
 /// One pass through the model.
 struct Pass {
@@ -153,6 +161,45 @@ bool is_mean(double whole, double reversed, std::span<const double> parts,
   return !(std::abs(whole - mean) > std::max(tolerances.loss * size, kNoise * noise));
 }
 
+/// Multiplications and additions of one sample, forward.
+double work_of_sample(const Model& model) {
+  double work = 0;
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    const LayerId id{l};
+    std::vector<Shape> inputs;
+    for (const graph::ValueRef& value : model.graph().layer(id).inputs)
+      inputs.push_back(detail::shape_of(model, value));
+    for (const profile::Operation& operation :
+         model.layer(id).work(inputs, model.output_shapes(id), 1).forward)
+      work += static_cast<double>(operation.flops);
+  }
+  return work;
+}
+
+/// Samples that compare() takes through the model.
+int64_t samples_in(const Draw& draw, const Model& model) {
+  return draw.samples * (2 + (draw.is_unequal ? 0 : 1) + (model.returns_loss() ? 1 : 0));
+}
+
+/// Those that are worth their time, of which there may be none.
+std::vector<Draw> draws_for(const Model& model) {
+  if (model.graph().outputs().empty()) return {};
+  const bool has_labels = model.returns_loss() &&
+                          std::any_of(model.inputs().begin(), model.inputs().end(), may_be_labels);
+  std::vector<Draw> draws;
+  int64_t samples = 0;
+  for (const Draw& draw : kDraws) {
+    if (draw.ignores && !has_labels) continue;
+    draws.push_back(draw);
+    samples += samples_in(draw, model);
+  }
+  const double work = work_of_sample(model);
+  if (work * static_cast<double>(samples) <= kMostWork) return draws;
+  const Draw small = has_labels ? kSmallDrawOfLabels : kSmallDraw;
+  if (work * static_cast<double>(samples_in(small, model)) <= kMostWork) return {small};
+  return {};
+}
+
 enum class Mixing : uint8_t { None, Mixed, Random };
 
 Mixing compare(const Model& model, const Draw& draw, at::Generator& generator) {
@@ -201,13 +248,9 @@ Mixing compare(const Model& model, const Draw& draw, at::Generator& generator) {
 }  // namespace
 
 bool mixes_samples(const Model& model) {
-  if (model.graph().outputs().empty()) return false;
   const c10::AutoGradMode no_grad(false);
-  const bool has_labels = model.returns_loss() &&
-                          std::any_of(model.inputs().begin(), model.inputs().end(), may_be_labels);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(hash_name("mixing"));
-  for (const Draw& draw : kDraws) {
-    if (draw.ignores && !has_labels) continue;
+  for (const Draw& draw : draws_for(model)) {
     try {
       const Mixing found = compare(model, draw, generator);
       if (found != Mixing::None) return found == Mixing::Mixed;
@@ -216,6 +259,10 @@ bool mixes_samples(const Model& model) {
     }
   }
   return false;
+}
+
+bool is_too_large_to_compare(const Model& model) {
+  return !model.graph().outputs().empty() && draws_for(model).empty();
 }
 
 }  // namespace penstock::model

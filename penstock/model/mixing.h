@@ -10,7 +10,12 @@ namespace penstock::model {
 /// the parts. Batch normalisation, which takes its running statistics there, is no mixing; nor is a
 /// loss of the model's own that is a mean over samples, or over the targets that it counts
 /// (counts_targets.h). A model that draws random numbers even in evaluation, and one that fails,
-/// count as not mixing. Blocks for the initial weights and four passes forward for each draw.
+/// count as not mixing. Large models are compared with two samples alone, and not at all where
+/// is_too_large_to_compare(). Blocks for the initial weights and up to five passes forward for each
+/// draw, some seconds in all.
 bool mixes_samples(const Model& model);
+
+/// Whether mixes_samples() would take too long, and looks at nothing. O(layers).
+bool is_too_large_to_compare(const Model& model);
 
 }  // namespace penstock::model
