@@ -755,6 +755,8 @@ class Trainer:
         if self._seen is not None and self._seen.steps == self.steps:
             place.epochs += self._seen.is_over
             place.loader = self._seen.state
+        else:  # that of the checkpoint resumed from, which no loader has taken yet
+            place.loader = self._loader_place
         place.rate_scale = self._factor
         place.base_rate = self._optimizer.rate if self._optimizer.is_object else None
         place.classes = self._classes.names
@@ -889,11 +891,12 @@ class Trainer:
 
     def _take_place(self, loader: Any) -> bool:
         """A loader goes on where it was when the checkpoint was saved. Returns whether it does."""
-        place, self._loader_place = self._loader_place, ""
+        place = self._loader_place
         if not place:
             self._see(loader)
             return False
         if not _says_where_it_is(loader):
+            self._loader_place = ""
             if self.rank == 0:
                 warnings.warn(
                     "the checkpoint knows where its loader was, which may be inside of an epoch; "
@@ -902,6 +905,7 @@ class Trainer:
                 )
             return False
         loader.load_state_dict(_state_of(place))
+        self._loader_place = ""
         # Asked for its state before it is iterated, it might forget this one.
         self._seen = _Seen(self.steps, place, is_over=False)
         return True

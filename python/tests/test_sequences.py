@@ -174,6 +174,23 @@ class Training(Folder):
             first.fit(Other(more=set()), checkpoint=self.folder / "run", save_every=2)
         first.fit(Other(more=set()))
 
+    def test_a_place_stays_until_a_loader_has_taken_it(self):
+        loader = lambda: self.documents(self.LENGTHS).packed(24, batch_size=4)  # noqa: E731
+        first, seen = self.trainer(), []
+        first.fit(loader(), callbacks=seen.append)
+        first = self.trainer()
+        first.fit(loader(), callbacks=lambda step: step["step"] == 2 and first.save(self.folder))
+        second, third = self.trainer(), self.trainer()
+        second.resume(sorted(self.folder.glob("step-*"))[0])
+        with self.assertRaisesRegex(PenstockError, "in another order"):
+            second.fit(self.documents(self.LENGTHS).packed(24, batch_size=4, seed=2))
+        second.save(self.folder / "again")
+        third.resume(self.folder / "again")
+        for trainer in (second, third):
+            rest = []
+            trainer.fit(loader(), callbacks=rest.append)
+            self.assertEqual([one["loss"] for one in rest], [one["loss"] for one in seen[2:]])
+
     def test_it_saves_within_an_epoch(self):
         documents = self.documents(self.LENGTHS)
         loader = documents.packed(24, batch_size=4)
