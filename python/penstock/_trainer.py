@@ -258,6 +258,7 @@ class Trainer:
         self._classes = Classes()
         self._seen: _Seen | None = None
         self._loader_place = ""
+        self._not_kept = ""  # why, of a loader's place
         if classes is not None:
             self._classes.learn(names_of(classes), "the option classes")
         self._folder: _Folder | None = None
@@ -589,7 +590,7 @@ class Trainer:
         if save_every and self._seen is None:
             raise ValueError(
                 "save_every: the state_dict of the loader has other values than those of JSON and "
-                "tensors, which a checkpoint cannot keep"
+                f"tensors, which a checkpoint cannot keep: {self._not_kept}"
             )
         each = None if not save_every else lambda: self.steps % save_every or self.save(checkpoint)
         history = []
@@ -917,15 +918,24 @@ class Trainer:
             return
         try:
             state = _state_text(loader.state_dict())
-        except (TypeError, ValueError):
-            return  # no text: whose it is keeps it
+        except (TypeError, ValueError, RecursionError) as error:
+            self._not_kept = str(error)
+            return  # whose it is keeps it
         is_over = self._fitting and bool(getattr(loader, "is_between_epochs", False))
         self._seen = _Seen(self.steps, state, is_over)
 
     def _put_back(self, loader: Any) -> None:
         """A batch that no step has taken comes again."""
-        if self._seen is not None and self._seen.steps == self.steps:
+        if self._seen is None or self._seen.steps != self.steps:
+            return
+        try:
             loader.load_state_dict(_state_of(self._seen.state))
+        except Exception as error:  # the loader's own; the first one is said
+            warnings.warn(
+                "the batch that no step has taken is lost, since the loader did not go back to "
+                f"its own state: {type(error).__name__}: {error}",
+                stacklevel=4,
+            )
 
     def _fit_steps(
         self, loader: Iterable[Batch], summary: "_Epoch", each: Callable[[], Any] | None
@@ -1204,16 +1214,25 @@ class _Seen(NamedTuple):
 
 
 def _state_text(state: Any) -> str:
-    """JSON, with tensors as texts. Raises TypeError for other values."""
+    """JSON, with tensors as texts. Raises TypeError for values that would come back as others."""
 
-    def text(value: Any) -> Any:
+    def plain(value: Any, place: str) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, list):
+            return [plain(one, f"{place}[{k}]") for k, one in enumerate(value)]
+        if isinstance(value, dict):
+            wrong = [key for key in value if not isinstance(key, str) or key == _TENSOR]
+            if wrong:
+                raise TypeError(f"{place} has the key {wrong[0]!r:.60}, expected texts")
+            return {key: plain(one, f"{place}[{key!r}]") for key, one in value.items()}
         if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{type(value).__name__} is no value of JSON")
+            raise TypeError(f"{place} is a {type(value).__name__}")
         content = io.BytesIO()
         torch.save(value.cpu(), content)
         return {_TENSOR: base64.b64encode(content.getvalue()).decode()}
 
-    return json.dumps(state, default=text)
+    return json.dumps(plain(state, "the state"))
 
 
 def _state_of(text: str) -> Any:

@@ -170,9 +170,20 @@ class Training(Folder):
             second.resume(self.folder / f"run{stop}")
             second.fit(Other(), epochs=2 - second.epochs, callbacks=rest.append)
             self.assertEqual([one["loss"] for one in rest], losses[stop:])
-        with self.assertRaisesRegex(ValueError, "save_every: the state_dict .* other values than"):
-            first.fit(Other(more=set()), checkpoint=self.folder / "run", save_every=2)
-        first.fit(Other(more=set()))
+        for more, why in ((set(), r"\['at'\]\['more'\] is a set"), ([(1, 2)], r"'more'\]\[0\] is a tup"),
+                          ({3: 4}, r"'more'\] has the key 3, expected texts")):  # fmt: skip
+            with self.assertRaisesRegex(ValueError, f"save_every: .* other values than.*{why}"):
+                first.fit(Other(more), checkpoint=self.folder / "run", save_every=2)
+            first.fit(Other(more))
+
+    def test_a_loader_that_does_not_go_back_does_not_hide_an_error(self):
+        loader = self.documents(self.LENGTHS).packed(24, batch_size=4)
+        trainer = self.trainer()
+        with mock.patch.object(loader, "load_state_dict", side_effect=OSError("no place")):
+            with self.assertRaisesRegex(ValueError, "the first"), self.assertWarnsRegex(
+                UserWarning, "no step has taken is lost.*OSError: no place"
+            ):
+                trainer.fit(loader, callbacks=mock.Mock(side_effect=ValueError("the first")))
 
     def test_a_place_stays_until_a_loader_has_taken_it(self):
         loader = lambda: self.documents(self.LENGTHS).packed(24, batch_size=4)  # noqa: E731
