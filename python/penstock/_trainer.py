@@ -940,9 +940,13 @@ class Trainer:
     def _fit_steps(
         self, loader: Iterable[Batch], summary: "_Epoch", each: Callable[[], Any] | None
     ) -> None:
-        made = False
+        made = is_cut = False
         try:
             for batch in loader:
+                if made and self._stopped and self._job is None:
+                    self._put_back(loader)  # it was asked for to learn whether there is one
+                    is_cut = True
+                    break
                 if made and each is not None:
                     each()  # the place is that behind the last step
                 before = self.steps
@@ -955,7 +959,10 @@ class Trainer:
                         self._see(loader)
                         made = True
                 summary.add(result)
-                if self._stopped and self._job is None:
+                if self._stopped and self._job is None and (
+                    self._seen is None or hasattr(loader, "is_between_epochs")
+                ):
+                    is_cut = True
                     break
         except _core.PenstockError:
             self._put_back(loader)
@@ -965,7 +972,7 @@ class Trainer:
             self._session.give_up(f"{type(error).__name__}: {error}")
             raise
         self._session.end_epoch()
-        if not self._stopped:
+        if not is_cut:
             self._see(loader)  # behind its end, which not every loader knows at the last batch
 
     def _rate_of(self, step: int) -> float:

@@ -59,6 +59,26 @@ def reference(module, batches, lr=0.01):
     return losses
 
 
+class Other:
+    """As StatefulDataLoader: it has tensors in its state, and learns of the end of an epoch
+    when it is asked for the batch behind it."""
+
+    def __init__(self, batches, more=None):
+        self.batches, self.place, self.more = batches, torch.tensor(0), more
+
+    def __iter__(self):
+        while self.place < len(self.batches):
+            self.place += 1
+            yield self.batches[self.place - 1]
+        self.place = torch.tensor(0)
+
+    def state_dict(self):
+        return {"at": {"place": self.place, "more": self.more}}
+
+    def load_state_dict(self, state):
+        self.place = state["at"]["place"]
+
+
 class Training(Folder):
     OPTIONS = {"optimizer": "AdamW", "lr": 0.01, "batch_size": 4, "progress": False}
     LENGTHS = [int(one) for one in np.random.default_rng(5).integers(2, 30, 60)]
@@ -135,28 +155,8 @@ class Training(Folder):
 
     def test_loaders_of_others_go_on_as_well(self):
         batches = list(self.documents(self.LENGTHS).packed(24, batch_size=4))[:4]
-
-        class Other:
-            """As StatefulDataLoader: it has tensors in its state, and learns of the end of an epoch
-            when it is asked for the batch behind it."""
-
-            def __init__(self, more=None):
-                self.place, self.more = torch.tensor(0), more
-
-            def __iter__(self):
-                while self.place < len(batches):
-                    self.place += 1
-                    yield batches[self.place - 1]
-                self.place = torch.tensor(0)
-
-            def state_dict(self):
-                return {"at": {"place": self.place, "more": self.more}}
-
-            def load_state_dict(self, state):
-                self.place = state["at"]["place"]
-
         seen = []
-        self.trainer().fit(Other(), epochs=2, callbacks=seen.append)
+        self.trainer().fit(Other(batches), epochs=2, callbacks=seen.append)
         losses = [one["loss"] for one in seen]
         for stop in range(1, 8):
             first, second, rest = self.trainer(), self.trainer(), []
@@ -166,15 +166,48 @@ class Training(Folder):
                     first.save(self.folder / f"run{stop}")
                     first.stop()
 
-            first.fit(Other(), epochs=2, callbacks=end)
+            first.fit(Other(batches), epochs=2, callbacks=end)
             second.resume(self.folder / f"run{stop}")
-            second.fit(Other(), epochs=2 - second.epochs, callbacks=rest.append)
+            second.fit(Other(batches), epochs=2 - second.epochs, callbacks=rest.append)
             self.assertEqual([one["loss"] for one in rest], losses[stop:])
         for more, why in ((set(), r"\['at'\]\['more'\] is a set"), ([(1, 2)], r"'more'\]\[0\] is a tup"),
                           ({3: 4}, r"'more'\] has the key 3, expected texts")):  # fmt: skip
             with self.assertRaisesRegex(ValueError, f"save_every: .* other values than.*{why}"):
-                first.fit(Other(more), checkpoint=self.folder / "run", save_every=2)
-            first.fit(Other(more))
+                first.fit(Other(batches, more), checkpoint=self.folder / "run", save_every=2)
+            first.fit(Other(batches, more))
+
+    def test_an_epoch_after_a_stop_is_neither_lost_nor_repeated(self):
+        batches = list(self.documents(self.LENGTHS).packed(24, batch_size=4))[:4]
+        seen = []
+        self.trainer().fit(Other(batches), epochs=2, callbacks=seen.append)
+        losses = [one["loss"] for one in seen]
+        for stop, in_job in ((4, False), (4, True), (2, True)):
+            with self.subTest(stop, in_job=in_job):
+                first, second, rest = self.trainer(), self.trainer(), []
+                job = mock.Mock(rank=0, from_first=str) if in_job else None
+                with mock.patch.object(first, "_job", job):
+                    first.fit(
+                        Other(batches), epochs=2, checkpoint=self.folder / f"{stop}{in_job}",
+                        callbacks=lambda step: step["step"] == stop and first.stop(),
+                    )  # fmt: skip
+                self.assertEqual((first.steps, first.epochs), (4, 1))
+                second.resume(self.folder / f"{stop}{in_job}")
+                for trainer, loader in ((second, Other(batches)), (first, Other(batches))):
+                    rest = []
+                    trainer.fit(loader, epochs=2 - trainer.epochs, callbacks=rest.append)
+                    self.assertEqual([one["loss"] for one in rest], losses[4:])
+
+    def test_a_stop_takes_no_batch_away(self):
+        batches = list(self.documents(self.LENGTHS).packed(24, batch_size=4))[:4]
+        trainer, seen, loader = self.trainer(), [], Other(batches)
+        for _ in range(2):
+            trainer.fit(loader, callbacks=lambda step: seen.append(step) or trainer.stop())
+        self.assertEqual(int(loader.place), 2)
+        for one, wanted in zip(seen, reference(Speaker(), batches[:2]), strict=True):
+            self.assertAlmostEqual(one["loss"], wanted, delta=1e-5 * wanted)
+        given = iter(batches)
+        trainer.fit(given, callbacks=lambda _: trainer.stop())
+        self.assertEqual(len(list(given)), 3)
 
     def test_a_loader_that_does_not_go_back_does_not_hide_an_error(self):
         loader = self.documents(self.LENGTHS).packed(24, batch_size=4)
