@@ -153,7 +153,8 @@ class Documents:
         :param columns: of a batch: "input_ids", "position_ids" (from 0 in each document), "labels"
             (-100: not learned) and "targets" (labels shifted by one, for models that do not shift
             them)
-        :param drop_last: leave out the last batch of an epoch where it has fewer rows
+        :param drop_last: leave out the last batch of an epoch where it has fewer rows, and an epoch
+            that has no other
         """
         columns = tuple(options.pop("columns", ("input_ids", "position_ids", "labels")))
         if "attention_mask" in columns:
@@ -247,7 +248,8 @@ class Tokens:
 
     def windows(self, length: int, **options: Any) -> "Loader":
         """Windows of `length` tokens, of which each begins with the last token of the one before;
-        options as of `Documents.packed`. The last one of a file is filled."""
+        options as of `Documents.packed`. The last one of a file is filled, and one without a
+        token to learn left out."""
         columns = tuple(options.pop("columns", ("input_ids", "position_ids", "labels")))
         if self._end is not None and "position_ids" not in columns:
             raise ValueError("columns: position_ids say where a document begins in its row")
@@ -262,15 +264,19 @@ class _Windows:
         self._rows, self._end, self._length = rows, end, length
         counts = [-(-(len(row) - 1) // (length - 1)) for row in rows]
         self._firsts = np.cumsum([0, *counts]).tolist()
-        # What is left for the last window of a row may be the first token of a document alone.
-        counts = [count - (count > 0 and not self[last - 1].learned.any())
-                  for count, last in zip(counts, self._firsts[1:])]  # fmt: skip
-        self._firsts = np.cumsum([0, *counts]).tolist()
+        # Nothing is learned in a window whose tokens before the last all end documents.
+        empty = []
+        for row, first in zip(rows, self._firsts) if end is not None else ():
+            for k in np.flatnonzero(row[: -1 : length - 1] == end).tolist():
+                if (row[:-1][k * (length - 1) : (k + 1) * (length - 1)] == end).all():
+                    empty.append(first + k)
+        self._gaps = [k - before for before, k in enumerate(empty)]
 
     def __len__(self) -> int:
-        return self._firsts[-1]
+        return self._firsts[-1] - len(self._gaps)
 
     def __getitem__(self, k: int) -> _Piece:
+        k += bisect.bisect_right(self._gaps, k)
         row = bisect.bisect_right(self._firsts, k) - 1
         begin = (k - self._firsts[row]) * (self._length - 1)
         tokens = self._rows[row][begin : begin + self._length].astype(np.int64)
@@ -348,6 +354,14 @@ class Loader:
         if len(self) == 0:
             raise PenstockError(f"drop_last: there are fewer rows than a batch has ({batch_size})")
 
+    def _with_batches(self, epoch: int) -> int:
+        """This epoch, or the next one that has a batch: rows are packed anew in each, so that one
+        may have fewer than drop_last asks for."""
+        if self._kind == "packed" and self._drop_last:
+            while len(self._order(epoch).bounds) == 0:
+                epoch += 1
+        return epoch
+
     def __len__(self) -> int:
         """Batches that are left of this epoch."""
         return len(self._order(self._epoch).bounds) - self._batch
@@ -359,7 +373,9 @@ class Loader:
             made = self._make(order, number)
             number += 1
             is_last = number == len(order.bounds)
-            self._epoch, self._batch = (self._epoch + 1, 0) if is_last else (self._epoch, number)
+            self._batch = 0 if is_last else number
+            if is_last:
+                self._epoch = self._with_batches(self._epoch + 1)
             yield made
 
     @property
@@ -389,6 +405,8 @@ class Loader:
                 f"the place is one in other data, or in another order: expected {self._what}; "
                 f"found {what}"
             )
+        if epoch >= 0 and batch == 0:
+            epoch = self._with_batches(epoch)
         if epoch < 0 or not 0 <= batch < len(self._order(epoch).bounds):
             raise PenstockError(f"there is no batch {batch} in epoch {epoch}")
         self._epoch, self._batch = epoch, batch

@@ -370,6 +370,23 @@ class Order(Folder):
         with self.assertRaisesRegex(PenstockError, "drop_last: there are fewer rows"):
             documents.packed(16, batch_size=300, drop_last=True)
 
+    def test_an_epoch_of_fewer_rows_than_a_batch_is_stepped_over(self):
+        documents = self.documents([3, 4, 4, 5, 3, 5, 2, 6])
+
+        def rows(seed, epoch):
+            loader = documents.packed(8, batch_size=1, seed=seed)
+            loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+            return len(loader)
+
+        seed = next(one for one in range(99) if rows(one, 0) > rows(one, 1))
+        loader = documents.packed(8, batch_size=rows(seed, 0), seed=seed, drop_last=True)
+        for _ in range(3):
+            self.assertEqual(len(loader), 1)
+            self.assertEqual([len(one["labels"]) for one in loader], [rows(seed, 0)])
+        place = loader.state_dict()
+        loader.load_state_dict({**place, "epoch": 1})
+        self.assertGreater(loader.state_dict()["epoch"], 1)
+
     def test_files_of_tokens_are_windows(self):
         random = np.random.default_rng(1)
         tokens = random.integers(1, 9, 57).astype("<u2")
@@ -387,6 +404,14 @@ class Order(Folder):
         for batch in batches:
             after = batch["input_ids"].roll(1, 1) == 0
             self.assertTrue((batch["position_ids"][after] == 0).all())
+        # Nothing is learned in two windows inside of the file, and in one at its end.
+        tokens = np.array([5, 6, 7, 0, 0, 0, 0, 0, 0, 8, 9, 0, 0, 0, 0, 3], "<u2")
+        (self.folder / "gaps.bin").write_bytes(tokens.tobytes())
+        for length, left in ((3, 4), (4, 2), (2, 5)):
+            batches = self.rows_of(Tokens(self.folder / "gaps.bin", 0).windows(length, batch_size=1))
+            self.assertEqual(len(batches), left)
+            self.assertTrue(all((one["labels"] != -100).any() for one in batches))
+            self.assertEqual(self.seen(batches), [(5, 6), (6, 7), (7, 0), (8, 9), (9, 0)])
         with self.assertRaisesRegex(PenstockError, "expected one row of whole .*found float"):
             np.save(self.folder / "c.npy", np.zeros(4))
             Tokens(self.folder / "c.npy")
