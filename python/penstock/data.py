@@ -38,6 +38,7 @@ __all__ = ["Documents", "Loader", "Tokens", "write"]
 PathLike = Union[str, "os.PathLike[str]"]
 _CHUNK = 1000  # rows at a time
 _SHARD_TOKENS = 1 << 26
+_PART = f"{MANIFEST}.part"
 
 
 class _Encoder:
@@ -183,19 +184,26 @@ class _Shards:
         return crc
 
 
+def _is_ours(path: Path) -> bool:
+    is_shard = path.suffix in (".bin", ".learned", ".begins") and path.stem.isdigit()
+    return is_shard or path.name == _PART
+
+
 def _open_folder(folder: Path) -> None:
-    """Empties a folder of documents, or makes a new one. Raises PenstockError."""
+    """Empties a folder of documents, also of a run that was killed, or makes a new one. Raises
+    PenstockError."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         try:
             is_ours = json.loads((folder / MANIFEST).read_text())["format"] == FORMAT
         except (OSError, ValueError, KeyError, TypeError):
-            is_ours = False
+            is_ours = (folder / _PART).is_file() and all(map(_is_ours, folder.iterdir()))
         if not is_ours:
             raise PenstockError(f"{folder} holds other files than documents: name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / _PART).touch()  # says whose the folder is, until it has a manifest
     (folder / MANIFEST).unlink(missing_ok=True)
-    for path in folder.iterdir():
-        if path.suffix in (".bin", ".learned", ".begins") and path.stem.isdigit():
+    for path in filter(_is_ours, folder.iterdir()):
+        if path.name != _PART:
             path.unlink()
 
 
@@ -253,12 +261,10 @@ def write(
                 "texts of at least one token"
             )
         manifest = _manifest(encoder, shards, sources, left_out)
-        part = folder / f"{MANIFEST}.part"
-        shards.written.append(part)
-        part.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        part.replace(folder / MANIFEST)
+        (folder / _PART).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        (folder / _PART).replace(folder / MANIFEST)
     except BaseException:
-        for path in shards.written:
+        for path in (*shards.written, folder / _PART):
             path.unlink(missing_ok=True)
         raise
     return manifest

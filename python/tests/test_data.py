@@ -1,6 +1,7 @@
 """Rows as documents of tokens, and batches of them; needs the package tokenizers for most of it."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -236,6 +237,28 @@ class Writing(Folder):
         with self.assertRaisesRegex(PenstockError, "holds other files than documents"):
             self.write([{"text": "the cat"}])
         self.assertTrue((self.folder / "out" / "notes").exists())
+
+    def test_a_run_that_was_killed_does_not_lock_its_folder(self):
+        killed = self.folder / "killed"
+
+        def rows():
+            for _ in range(3):
+                yield {"text": "the cat"}
+            shutil.copytree(self.folder / "out", killed)  # as it is left
+
+        with mock.patch("penstock.data._CHUNK", 1):
+            self.write(rows(), shard_tokens=1)
+        self.assertTrue((killed / "00000.bin").exists() and not (killed / "manifest.json").exists())
+        (killed / "notes").touch()
+        with self.assertRaisesRegex(PenstockError, "holds other files than documents"):
+            write([{"text": "a"}], self.folder / "model", killed)
+        (killed / "notes").unlink()
+        write([{"text": "the cat"}], self.folder / "model", killed)
+        names = sorted(path.name for path in killed.iterdir())
+        self.assertEqual(names, ["00000.begins", "00000.bin", "00000.learned", "manifest.json"])
+        (killed / "manifest.json").unlink()  # tokens of somebody else
+        with self.assertRaisesRegex(PenstockError, "holds other files than documents"):
+            write([{"text": "a"}], self.folder / "model", killed)
 
     def test_the_command(self):
         path = self.lines({"text": "the cat"}, {"text": ""})
