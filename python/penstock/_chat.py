@@ -16,6 +16,7 @@ import jinja2.ext
 import jinja2.sandbox
 
 from penstock._errors import PenstockError
+from penstock._rows import checked_text
 
 _ANSWERS = "assistant"
 _MOST_TEXT = 1 << 28
@@ -115,6 +116,7 @@ class ChatTemplate:
         ends it (one of `ends`) if it has one. Raises PenstockError where the text has not all that
         is said, or where answers cannot be found in it."""
         whole = self.text(messages, tools, place, prompt=False)
+        checked_text(whole, place, f"what the chat template ({self._name}) writes")
         spans = []
         for k, message in enumerate(messages):
             if message["content"].strip() not in whole:

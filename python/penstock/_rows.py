@@ -33,14 +33,15 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number" if isinstance(value, (int, float)) else "a value")
 
 
-def _text(value: Any, place: str, name: str) -> str:
+def checked_text(value: Any, place: str, name: str) -> str:
+    """Raises PenstockError: it is none, or cannot be written as UTF-8."""
     if not isinstance(value, str):
-        raise PenstockError(f"{place}: '{name}': expected a text, found {_kind(value)}")
+        raise PenstockError(f"{place}: {name}: expected a text, found {_kind(value)}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise PenstockError(
-            f"{place}: '{name}' has half of a pair of surrogates (\\u{ord(value[error.start]):04x})"
+            f"{place}: {name} has half of a pair of surrogates (\\u{ord(value[error.start]):04x})"
             f" at character {error.start + 1}, which is no text"
         ) from None
     return value
@@ -53,7 +54,7 @@ def _message(value: Any, place: str, number: int) -> dict[str, Any]:
     for key in ("role", "content"):
         if key not in value:
             raise PenstockError(f"{place}: '{name}' has no '{key}'")
-        _text(value[key], place, f"{name}.{key}")
+        checked_text(value[key], place, f"'{name}.{key}'")
     return dict(value)
 
 
@@ -67,7 +68,7 @@ def row_of(value: Any, place: str) -> Row:
         what = " and ".join(f"'{key}'" for key in found or list(map(str, value))[:8]) or "nothing"
         raise PenstockError(f"{place}: {_EXPECTED}, found {what}")
     if found == ["text"]:
-        return Row(place, text=_text(value["text"], place, "text"))
+        return Row(place, text=checked_text(value["text"], place, "'text'"))
     if found == ["prompt"]:
         names = [name for name in _ANSWERS if name in value]
         if len(names) != 1:
@@ -76,8 +77,9 @@ def row_of(value: Any, place: str) -> Row:
                 f"{place}: 'prompt': expected one of {', '.join(_ANSWERS)} beside it, found "
                 f"{several}"
             )
-        prompt = _text(value["prompt"], place, "prompt")
-        return Row(place, prompt=prompt, answer=_text(value[names[0]], place, names[0]))
+        prompt = checked_text(value["prompt"], place, "'prompt'")
+        answer = checked_text(value[names[0]], place, f"'{names[0]}'")
+        return Row(place, prompt=prompt, answer=answer)
     messages, tools = value["messages"], value.get("tools")
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not len(messages):
         what = "an empty list" if isinstance(messages, list) else _kind(messages)

@@ -225,6 +225,11 @@ class Writing(Folder):
             with self.subTest(template), self.assertRaisesRegex(PenstockError, why):
                 tokenizer_folder(self.folder / "model", template)
                 self.write(row)
+        names = [{**CHAT[0], "name": "\ud800"}, CHAT[1]]  # no key that is looked at elsewhere
+        tokenizer_folder(self.folder / "model", "{{ messages[0].name }}" + TEMPLATE)
+        with self.assertRaisesRegex(PenstockError, r"rows.jsonl:1: what .*writes has half.*ud800"):
+            self.write(self.lines({"messages": names}))
+        row = self.lines({"text": "the cat"}, {"messages": CHAT})
         tokenizer_folder(self.folder / "model", None)
         with self.assertRaisesRegex(PenstockError, "rows.jsonl:2: .*need a chat template"):
             self.write(row)
