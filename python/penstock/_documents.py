@@ -7,6 +7,7 @@ import bisect
 import hashlib
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
 
@@ -24,6 +25,8 @@ _NOT_LEARNED = -100
 _HEADER_BYTES = 1024
 _MARKS = {(20240801, 7): "<u4", (20240520, 1): "<u2"}  # of llm.c
 _COLUMNS = ("input_ids", "position_ids", "attention_mask", "labels", "targets")
+_SUMMED = 16 << 20  # bytes of files that are summed when they are opened
+_PART = 1 << 20  # of a file, to sum
 _POOL = 64  # batches among which lengths are sorted
 
 
@@ -59,7 +62,13 @@ def _token_file(path: Path) -> np.ndarray:
     begin = _mapped(path, "u1")[:8].tobytes()
     mark = tuple(np.frombuffer(begin, "<i4").tolist()) if len(begin) == 8 else ()
     if mark in _MARKS:
-        return _mapped(path, _MARKS[mark], _HEADER_BYTES)
+        found = _mapped(path, _MARKS[mark], _HEADER_BYTES)
+        count = int(_mapped(path, "<u4")[2])
+        if count != len(found):
+            raise PenstockError(
+                f"{path}: expected the {count} tokens that its header tells of, found {len(found)}"
+            )
+        return found
     return _mapped(path, "<u2")
 
 
@@ -87,7 +96,8 @@ class Documents:
     """
 
     def __init__(self, folder: PathLike) -> None:
-        """Raises PenstockError: it is no such folder, or is damaged."""
+        """Raises PenstockError: it is no such folder, a file has another size, or, in a folder of
+        at most 16 MiB, `check` finds a damage."""
         self.folder = Path(folder)
         path = self.folder / MANIFEST
         try:
@@ -128,12 +138,27 @@ class Documents:
                     f"{self.folder / name}: the files are not those of the manifest, which has "
                     f"{documents} documents of {tokens} tokens: write the folder anew"
                 )
-            self._files.append(files[:2])
+            self._files.append(files)
             self._firsts.append(self._firsts[-1] + documents)
             lengths.append(own)
             begins.append(bounds[:-1])
         self.lengths = np.concatenate(lengths)  # of the documents, in tokens
         self._begins = np.concatenate(begins)
+        if sum(one.nbytes for files in self._files for one in files) <= _SUMMED:
+            self.check()
+
+    def check(self) -> None:
+        """Reads all of the files. Raises PenstockError: one is not as it was written."""
+        for row, files in zip(self.manifest["shards"], self._files):
+            crc = 0
+            for one in files:
+                for begin in range(0, len(one), _PART):
+                    crc = zlib.crc32(one[begin : begin + _PART], crc)
+            if crc != row.get("crc32", crc):
+                raise PenstockError(
+                    f"{self.folder / row['name']}: the files are damaged: their sum is {crc}, that "
+                    f"of the manifest {row['crc32']}: write the folder anew"
+                )
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -184,7 +209,7 @@ class Documents:
 
     def _part(self, document: int, begin: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         shard = bisect.bisect_right(self._firsts, document) - 1
-        tokens, learned = self._files[shard]
+        tokens, learned, _ = self._files[shard]
         first = int(self._begins[document]) + begin
         return tokens[first : first + count].astype(np.int64), learned[first : first + count] != 0
 

@@ -74,7 +74,8 @@ class _Encoder:
         self.pad = self.end if number is None else number
         added = self.tokenizer.get_added_tokens_decoder().values()
         self.ends = [one.content for one in added if one.special] or [known[0]]
-        self.size = self.tokenizer.get_vocab_size(with_added_tokens=True)
+        # Numbers may have gaps: of few tokens one may be large.
+        self.size = 1 + max(self.tokenizer.get_vocab(with_added_tokens=True).values())
         self.inside = 0  # answers that begin inside of a token
 
     def _number(self, name: str) -> int | None:

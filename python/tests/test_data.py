@@ -164,6 +164,36 @@ class Writing(Folder):
         self.assertEqual([documents[k][0].tolist() for k in range(len(documents))], before)
         self.assertEqual(parts["learned"], manifest["learned"])
 
+    def test_damage_is_found(self):
+        _, documents = self.write([{"text": "the cat " * k} for k in range(1, 9)], shard_tokens=9)
+        documents.check()
+        for name in ("00000.bin", "00001.learned"):
+            path = documents.folder / name
+            content = path.read_bytes()
+            path.write_bytes(bytes([content[0] ^ 1, *content[1:]]))
+            with self.assertRaisesRegex(PenstockError, f"{name[:5]}: the files are damaged"):
+                Documents(documents.folder)
+            with mock.patch("penstock._documents._SUMMED", 0):
+                large = Documents(documents.folder)
+            with self.assertRaisesRegex(PenstockError, f"{name[:5]}: the files are damaged"):
+                large.check()
+            path.write_bytes(content)
+
+    def test_numbers_of_tokens_may_have_gaps(self):
+        vocabulary = {"<|im_end|>": 0, "cat": 70_000, "dog": 3}
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="dog"))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        made.save(str(self.folder / "model" / "tokenizer.json"))
+        manifest, documents = self.write([{"text": "dog cat"}])
+        self.assertEqual(documents[0][0].tolist(), [3, 70_000, 0])
+        self.assertEqual(manifest["tokenizer"]["size"], 70_001)
+        whole = Tokens(documents.folder / "00000.bin")  # with llm.c's header
+        self.assertEqual(len(whole), 3)
+        path = self.folder / "short.bin"
+        path.write_bytes((documents.folder / "00000.bin").read_bytes()[:-4])
+        with self.assertRaisesRegex(PenstockError, "short.bin: expected the 3 .*header.* found 2"):
+            Tokens(path)
+
     def test_what_has_nothing_to_learn_is_counted(self):
         rows = [{"text": ""}, {"messages": CHAT[:1]}, {"text": "the cat"}]
         manifest, documents = self.write(rows)
