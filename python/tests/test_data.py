@@ -466,7 +466,8 @@ class Order(Folder):
         tokens = np.array([5, 6, 7, 0, 0, 0, 0, 0, 0, 8, 9, 0, 0, 0, 0, 3], "<u2")
         (self.folder / "gaps.bin").write_bytes(tokens.tobytes())
         for length, left in ((3, 4), (4, 2), (2, 5)):
-            batches = self.rows_of(Tokens(self.folder / "gaps.bin", 0).windows(length, batch_size=1))
+            found = Tokens(self.folder / "gaps.bin", 0).windows(length, batch_size=1)
+            batches = self.rows_of(found)
             self.assertEqual(len(batches), left)
             self.assertTrue(all((one["labels"] != -100).any() for one in batches))
             self.assertEqual(self.seen(batches), [(5, 6), (6, 7), (7, 0), (8, 9), (9, 0)])

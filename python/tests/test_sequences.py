@@ -170,8 +170,11 @@ class Training(Folder):
             second.resume(self.folder / f"run{stop}")
             second.fit(Other(batches), epochs=2 - second.epochs, callbacks=rest.append)
             self.assertEqual([one["loss"] for one in rest], losses[stop:])
-        for more, why in ((set(), r"\['at'\]\['more'\] is a set"), ([(1, 2)], r"'more'\]\[0\] is a tup"),
-                          ({3: 4}, r"'more'\] has the key 3, expected texts")):  # fmt: skip
+        for more, why in (
+            (set(), r"\['at'\]\['more'\] is a set"),
+            ([(1, 2)], r"\['more'\]\[0\] is a tuple"),
+            ({3: 4}, r"\['more'\] has the key 3, expected texts"),
+        ):
             with self.assertRaisesRegex(ValueError, f"save_every: .* other values than.*{why}"):
                 first.fit(Other(batches, more), checkpoint=self.folder / "run", save_every=2)
             first.fit(Other(batches, more))
