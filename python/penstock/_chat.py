@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import jinja2
 import jinja2.ext
@@ -20,6 +21,11 @@ from penstock._rows import checked_text
 
 _ANSWERS = "assistant"
 _MOST_TEXT = 1 << 28
+_MOST_PART = 1 << 24  # characters, or items of a list, that one operation makes
+_FORMS = ("format", "format_map")
+_FILLING = ("ljust", "rjust", "center", "zfill", "expandtabs", "indent", "batch")
+#: A width that is no number in the text: "%*d", "{:{}}".
+_WIDTH_GIVEN = re.compile(r"%(\(.*\))?[-+ #0]*[0-9]*\.?\*|\{[^{}]*\{", re.DOTALL)
 Message = Mapping[str, Any]
 
 
@@ -33,18 +39,68 @@ class _Generation(jinja2.ext.Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+def _bound(size: int) -> None:
+    if size > _MOST_PART:
+        raise jinja2.sandbox.SecurityError(
+            "it multiplies texts or numbers, or makes them wider, beyond any need: expected at "
+            f"most {_MOST_PART} characters"
+        )
+
+
+def _bound_call(name: str, value: Any, given: Sequence[Any]) -> None:
+    """Of a method or a filter that makes texts longer by a number."""
+    if isinstance(value, bytes):
+        value = value.decode("latin-1")
+    if name in _FORMS:  # whose widths stand in the text itself
+        text = str(value)
+        if _WIDTH_GIVEN.search(text.replace("{{", "").replace("}}", "")):
+            raise jinja2.sandbox.SecurityError(f"{text!r:.40}: expected widths as numbers in it")
+        for number in re.findall("[0-9]+", text):
+            _bound(int(number[-20:]) if len(number.lstrip("0")) <= 20 else _MOST_PART + 1)
+    elif name in _FILLING:
+        widths = [one if isinstance(one, int) else len(one) for one in given
+                  if isinstance(one, (int, str))]  # fmt: skip
+        lines = 1 + max(map(value.count, "\n\t")) if isinstance(value, str) else 1
+        _bound(max(widths, default=0) * lines)
+
+
+def _bounded_filter(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def bounded(value: Any, *args: Any, **kwargs: Any) -> Any:
+        _bound_call(name, value, (*args, *kwargs.values()))
+        return run(value, *args, **kwargs)
+
+    return bounded
+
+
 class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """A template comes with a model, so from anybody: it reads messages and makes a text."""
 
-    intercepted_binops = frozenset(("*", "**"))
+    intercepted_binops = frozenset(("*", "**", "%"))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        sized = [len(one) for one in (left, right) if hasattr(one, "__len__")]
-        numbers = [one for one in (left, right) if isinstance(one, int)]
-        is_large = any(abs(one) > 1 << 20 for one in numbers) if operator == "*" else True
-        if (sized or operator == "**") and is_large:
-            raise jinja2.sandbox.SecurityError("it multiplies texts or numbers beyond any need")
+        if operator == "**":
+            _bound(_MOST_PART + 1)
+        elif operator == "%" and isinstance(left, (str, bytes)):
+            _bound_call("format", left, ())
+        elif operator == "*":
+            for one, times in ((left, right), (right, left)):
+                if isinstance(times, int) and isinstance(one, int):
+                    _bound(one.bit_length() + times.bit_length())
+                elif isinstance(times, int) and hasattr(one, "__len__"):
+                    _bound(len(one) * times)
         return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Any:
+        made = super().wrap_str_format(value)
+        if made is not None:
+            _bound_call("format", value.__self__, ())
+        return made
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        value = getattr(__obj, "__self__", None)
+        if isinstance(value, (str, bytes)):
+            _bound_call(getattr(__obj, "__name__", ""), value, (*args, *kwargs.values()))
+        return super().call(__context, __obj, *args, **kwargs)
 
 
 def _refuse(message: Any) -> None:
@@ -53,6 +109,8 @@ def _refuse(message: Any) -> None:
 
 def _json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
           sort_keys: bool = False) -> str:  # fmt: skip
+    if isinstance(indent, (int, str)):
+        _bound(1024 * (indent if isinstance(indent, int) else len(indent)))
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
                       sort_keys=sort_keys)  # fmt: skip
 
@@ -73,7 +131,10 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True,
             extensions=[_Generation, jinja2.ext.loopcontrols],
         )  # fmt: skip
+        for filter_name in ("center", "indent", "batch", "format"):
+            made.filters[filter_name] = _bounded_filter(filter_name, made.filters[filter_name])
         made.filters["tojson"] = _json
+        made.globals.pop("lipsum", None)  # any number of words
         made.globals["raise_exception"] = _refuse
         made.globals["strftime_now"] = _now
         try:

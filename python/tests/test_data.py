@@ -248,6 +248,7 @@ class Writing(Folder):
             "{{ messages.__class__.__mro__ }}": "rows.jsonl:2: .*unsafe",
             "{{ 'a' * 10000000000 }}": "rows.jsonl:2: .*multiplies texts",
             "{{ 9 ** 99999999 }}": "rows.jsonl:2: .*multiplies texts or numbers",
+            "{{ lipsum() }}": "rows.jsonl:2: .*'lipsum' is undefined",
             # It says something else of a turn that is not the last.
             "{% for m in messages %}{{ m.content if loop.last else m.content | upper }}"
             "{{ m.content }}{% endfor %}": "otherwise than the whole",
@@ -265,6 +266,40 @@ class Writing(Folder):
             self.write(row)
         (self.folder / "own.jinja").write_text(TEMPLATE)
         self.write(row, template=self.folder / "own.jinja")
+
+    def test_what_a_template_makes_longer_is_bounded(self):
+        row = {"messages": CHAT[:2]}
+        with mock.patch("penstock._chat._MOST_PART", 50):
+            for made in (
+                "'ab' * {}", "{} * [0]", "('ab' | list * {})", "'a'.ljust({})",
+                "'a'.rjust({}, '-')", "'a'.center({})", "'a'.zfill({})", "'a\t'.expandtabs({})",
+                "'a' | center({})", "['a'] | map('center', {}) | list", "'a\na' | indent({})",
+                "[1] | batch({}, 0) | list",
+                "'%{}d' % 7", "'%-0{}d' % 7", "'%.{}f' % 7", "'%(a){}d' % {{'a': 7}}",
+                "'%{}d' | format(7)", "'{{:{}}}'.format(7)", "'{{:.{}f}}'.format(7)",
+                "'{{a:{}}}'.format_map({{'a': 7}})", "'a' | attr('ljust')({})",
+                "'a'.encode().ljust({})",
+            ):  # fmt: skip
+                for times in (9, 77):
+                    template = f"{{% set made = {made.format(times)} %}}" + TEMPLATE
+                    tokenizer_folder(self.folder / "model", template)
+                    with self.subTest(made, times=times):
+                        if times == 9:
+                            self.write([row])
+                            continue
+                        with self.assertRaisesRegex(PenstockError, "row 1.*multiplies .* wider"):
+                            self.write([row])
+            for made in ("'%*d' % (9, 1)", "'%.*f' % (9, 1)", "'{:{}}'.format(7, 9)",
+                         "'{{{:{}}'.format(7, 9)", "'%*d' | format(9, 1)"):  # fmt: skip
+                tokenizer_folder(self.folder / "model", f"{{% set made = {made} %}}" + TEMPLATE)
+                with self.subTest(made), self.assertRaisesRegex(PenstockError, "widths as numbers"):
+                    self.write([row])
+            tokenizer_folder(self.folder / "model", "{{ [1] | tojson(indent=1) }}" + TEMPLATE)
+            with self.assertRaisesRegex(PenstockError, "row 1.*multiplies .* wider"):
+                self.write([row])
+            tokenizer_folder(self.folder / "model", "{% set made = '{{\"{}\": %}}'.format(7) ~ "
+                             "'50%% of %s' % 'it' ~ 7 % 4 ~ 7 * 8 %}" + TEMPLATE)  # fmt: skip
+            self.write([row])
 
     def test_files_of_others_stay(self):
         (self.folder / "out").mkdir()
