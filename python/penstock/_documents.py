@@ -59,11 +59,10 @@ def _token_file(path: Path) -> np.ndarray:
                 f"{list(found.shape)}"
             )
         return found
-    begin = _mapped(path, "u1")[:8].tobytes()
-    mark = tuple(np.frombuffer(begin, "<i4").tolist()) if len(begin) == 8 else ()
-    if mark in _MARKS:
-        found = _mapped(path, _MARKS[mark], _HEADER_BYTES)
-        count = int(_mapped(path, "<u4")[2])
+    begin = _mapped(path, "u1")[:12].tobytes()
+    *mark, count = np.frombuffer(begin, "<i4").tolist() if len(begin) == 12 else (0,)
+    if tuple(mark) in _MARKS:
+        found = _mapped(path, _MARKS[tuple(mark)], _HEADER_BYTES)
         if count != len(found):
             raise PenstockError(
                 f"{path}: expected the {count} tokens that its header tells of, found {len(found)}"

@@ -497,6 +497,14 @@ class Order(Folder):
         for batch in batches:
             after = batch["input_ids"].roll(1, 1) == 0
             self.assertTrue((batch["position_ids"][after] == 0).all())
+        header = np.array([20240520, 1, 57] + [0] * 253, "<i4").tobytes()  # of llm.c
+        content = (self.folder / "a.bin").read_bytes()
+        (self.folder / "llm.bin").write_bytes(header + content)
+        self.assertEqual(self.seen(Tokens(self.folder / "llm.bin").windows(9, batch_size=2)),
+                         sorted(whole[:56]))  # fmt: skip
+        (self.folder / "llm.bin").write_bytes(header + content[:-2])
+        with self.assertRaisesRegex(PenstockError, "expected the 57 tokens .* found 56"):
+            Tokens(self.folder / "llm.bin")
         # Nothing is learned in two windows inside of the file, and in one at its end.
         tokens = np.array([5, 6, 7, 0, 0, 0, 0, 0, 0, 8, 9, 0, 0, 0, 0, 3], "<u2")
         (self.folder / "gaps.bin").write_bytes(tokens.tobytes())
