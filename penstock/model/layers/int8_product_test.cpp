@@ -50,7 +50,8 @@ void expect_products(int64_t rows, int64_t columns, at::ScalarType type, double 
   expected.backward(gradient);
   const double large = same.grad().abs().max().item<double>();
   EXPECT_LE((input.grad() - same.grad()).abs().max().item<double>(), tolerance * large);
-  EXPECT_TRUE(bias.grad().allclose(gradient.sum({0, 1}), tolerance, 10 * tolerance));
+  EXPECT_TRUE(
+      bias.grad().allclose(gradient.sum(at::IntArrayRef({0, 1})), tolerance, 10 * tolerance));
 }
 
 TEST(Int8Product, IsTheOneWithTheUnpackedWeight) {
