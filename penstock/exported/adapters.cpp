@@ -78,20 +78,6 @@ TensorMeta contiguous(ScalarType type, std::vector<SymbolicInt> sizes) {
   return meta;
 }
 
-std::vector<std::string> names_in(const Argument& argument) {
-  if (const auto* one = std::get_if<TensorArgument>(&argument)) return {one->name};
-  std::vector<std::string> names;
-  if (const auto* many = std::get_if<std::vector<TensorArgument>>(&argument)) {
-    for (const TensorArgument& one : *many) names.push_back(one.name);
-  } else if (const auto* some =
-                 std::get_if<std::vector<std::optional<TensorArgument>>>(&argument)) {
-    for (const auto& one : *some) {
-      if (one) names.push_back(one->name);
-    }
-  }
-  return names;
-}
-
 /// A module whose weight is multiplied with.
 struct Product {
   std::string path;
@@ -173,7 +159,7 @@ class AdapterMaker {
     for (const Node& node : program_.graph.nodes) {
       const auto operands = operands_of(node, program_.graph);
       for (const NamedArgument& input : node.inputs) {
-        for (const std::string& name : names_in(input.value)) {
+        for (const std::string& name : tensor_names(input.value)) {
           const auto found = parameters_.find(name);
           if (found == parameters_.end()) continue;
           if (operands && name == operands->weight && name != operands->input)

@@ -117,6 +117,8 @@ using Argument =
                  SymFloatArgument, std::vector<SymFloatArgument>, SymBoolArgument,
                  std::vector<SymBoolArgument>, ScalarType, MemoryFormat, LayoutArgument, Device,
                  GraphArgument>;
+/// The tensors that an argument names.
+std::vector<std::string> tensor_names(const Argument& argument);
 
 struct NamedArgument {
   std::string name;  ///< of the operator's schema: "input", "weight"; may be empty

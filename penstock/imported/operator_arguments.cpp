@@ -35,20 +35,6 @@ std::vector<const Argument*> matched(const exported::Node& node,
   return result;
 }
 
-std::vector<std::string> tensor_names(const Argument& argument) {
-  if (const auto* one = std::get_if<TensorArgument>(&argument)) return {one->name};
-  std::vector<std::string> names;
-  if (const auto* many = std::get_if<std::vector<TensorArgument>>(&argument)) {
-    for (const TensorArgument& one : *many) names.push_back(one.name);
-  } else if (const auto* some =
-                 std::get_if<std::vector<std::optional<TensorArgument>>>(&argument)) {
-    for (const auto& one : *some) {
-      if (one) names.push_back(one->name);
-    }
-  }
-  return names;
-}
-
 namespace {
 
 SizeExpression size_of(const exported::SymIntArgument& argument, const FlatProgram& program) {

@@ -16,8 +16,7 @@ namespace penstock::imported {
 /// Per argument of the schema the node's, or nullptr for the default. Throws ConfigError.
 std::vector<const exported::Argument*> matched(const exported::Node& node,
                                                const c10::FunctionSchema& schema);
-/// The tensors that an argument names.
-std::vector<std::string> tensor_names(const exported::Argument& argument);
+using exported::tensor_names;
 /// The sizes that an argument is made of; empty for another kind of argument. Throws ConfigError.
 std::vector<SizeExpression> sizes_in(const exported::Argument& argument,
                                      const FlatProgram& program);
