@@ -70,19 +70,24 @@ std::string network_failure(const Costs& costs, const std::vector<int>& replicas
   return "";
 }
 
-}  // namespace
-
-TEST(Network, GradientsMayBeSmallerThanWhatTheyComeFrom) {
+/// A step of one micro-batch through two stages, of 10 + 20 and 1 + 2 ns, over this link.
+int64_t step_over(const LinkCost& link, int64_t latency_ns = 0) {
   const schedule::ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1};
   const schedule::Schedule schedule =
       lower(generate(Strategy::ModelParallel, shape), schedule::chain_links(2));
   Costs costs;
   costs.stages = {{.forward_ns = 10, .backward_ns = 20}, {.forward_ns = 1, .backward_ns = 2}};
   costs.bandwidth_bytes_per_s = kPerNs;
-  costs.latency_ns = 5;
+  costs.latency_ns = latency_ns;
+  costs.links = {link};
+  return simulate(schedule, costs).makespan_ns;
+}
+
+}  // namespace
+
+TEST(Network, GradientsMayBeSmallerThanWhatTheyComeFrom) {
   const auto end_of_step = [&](std::optional<int64_t> gradient_bytes) {
-    costs.links = {{StageId{0}, StageId{1}, 1000, gradient_bytes}};
-    return simulate(schedule, costs).makespan_ns;
+    return step_over({StageId{0}, StageId{1}, 1000, gradient_bytes}, /*latency_ns=*/5);
   };
   const int64_t computing_ns = 10 + 1 + 2 + 20;
   EXPECT_EQ(end_of_step({}), computing_ns + 2 * (1000 + 5));
@@ -91,17 +96,14 @@ TEST(Network, GradientsMayBeSmallerThanWhatTheyComeFrom) {
 }
 
 TEST(Network, CodingTakesTimeFromBothWorkers) {
-  const schedule::ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1};
-  const schedule::Schedule schedule =
-      lower(generate(Strategy::ModelParallel, shape), schedule::chain_links(2));
-  Costs costs;
-  costs.stages = {{.forward_ns = 10, .backward_ns = 20}, {.forward_ns = 1, .backward_ns = 2}};
-  costs.bandwidth_bytes_per_s = kPerNs;
-  costs.links = {
-      {.from = StageId{0}, .to = StageId{1}, .bytes = 100, .coding_ns = 7, .coding_back_ns = 4}};
   // The first worker codes while it waits; the second decodes before it computes, and the first
   // before its backward pass.
-  EXPECT_EQ(simulate(schedule, costs).makespan_ns, 10 + 100 + 7 + 1 + 2 + 100 + 4 + 20);
+  EXPECT_EQ(step_over({.from = StageId{0},
+                       .to = StageId{1},
+                       .bytes = 100,
+                       .coding_ns = 7,
+                       .coding_back_ns = 4}),
+            10 + 100 + 7 + 1 + 2 + 100 + 4 + 20);
 }
 
 TEST(Network, TransferTimesRoundUpAndSaturate) {
