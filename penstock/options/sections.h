@@ -293,10 +293,10 @@ inline const std::string kCompensateHelp =
     "looks ahead as Nesterov's momentum does";
 
 inline constexpr std::string_view kBoundaryHelp =
-    "Numbers in which values and gradients travel between stages: float32, bfloat16, float16, int8 "
-    "(with a scale for each 64 numbers), subspace:K (K numbers of each token), or auto: the most "
-    "exact of float32, bfloat16 and int8 that is as fast, for each boundary. All but float32 "
-    "change what is learned";
+    "Numbers in which values and gradients travel between stages: float32, bfloat16, float16, "
+    "int8, "
+    "subspace:K (K numbers of each token) or auto. auto takes the most exact of float32, bfloat16 "
+    "and int8 that is as fast, for each boundary. All but float32 change what is learned";
 inline std::string boundary_name(const std::optional<plan::BoundaryCoding>& coding) {
   return coding ? to_string(*coding) : "auto";
 }
