@@ -9,6 +9,7 @@
 #include "penstock/planner/planner.h"
 #include "penstock/planner/teams/team_world.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/numbers/rounding.h"
 #include "penstock/util/text/units.h"
 
 namespace penstock::planner {
@@ -21,12 +22,6 @@ using profile::Profile;
 
 /// Micro-batches of a device whose passes are simulated one by one: more repeat them.
 constexpr int64_t kMostPasses = 64;
-
-/// Sizes and times come from files: what is beyond the numbers is the largest one.
-int64_t bounded(double value) {
-  constexpr double kMost = 9e18;
-  return static_cast<int64_t>(std::clamp(value, 0.0, kMost));
-}
 
 class Ways {
  public:
@@ -111,7 +106,7 @@ class Ways {
           saturating_add(summed, saturating_add(cost.team.sum_bytes, cost.team.back_sum_bytes));
       sums = saturating_add(sums, saturating_add(cost.team.sums, cost.team.back_sums));
     }
-    way.compute_ns = on_slowest(bounded(compute_ns));
+    way.compute_ns = on_slowest(nearest(compute_ns));
     way.bytes = saturating_mul(passes, ring(saturating_mul(summed, 2)));
     way.wire_ns = saturating_add(
         wire(way.bytes),
@@ -147,13 +142,13 @@ class Ways {
     return options;
   }
 
-  int64_t on_slowest(int64_t ns) const { return bounded(static_cast<double>(ns) / slowest_); }
+  int64_t on_slowest(int64_t ns) const { return nearest(static_cast<double>(ns) / slowest_); }
   /// What a device sends of so many bytes in a ring.
   int64_t ring(int64_t bytes) const {
-    return bounded(static_cast<double>(bytes) * (workers_ - 1) / workers_);
+    return nearest(static_cast<double>(bytes) * (workers_ - 1) / workers_);
   }
   int64_t wire(int64_t bytes) const {
-    return bounded(1e9 * static_cast<double>(bytes) / static_cast<double>(bandwidth_));
+    return nearest(1e9 * static_cast<double>(bytes) / static_cast<double>(bandwidth_));
   }
 
   /// When so many bytes have come that leave at `begin`.
@@ -207,7 +202,7 @@ class Ways {
     }
     const double kept = static_cast<double>(frozen_) +
                         static_cast<double>(gradients_) * (2 + options_.optimizer_state_per_weight);
-    return saturating_add(bounded(kept / workers_), saturating_add(saturating_mul(largest, 2),
+    return saturating_add(nearest(kept / workers_), saturating_add(saturating_mul(largest, 2),
                                                                    saturating_add(stash, working)));
   }
 
@@ -239,7 +234,7 @@ class Ways {
     }
     const double passes_ns = static_cast<double>(std::max(wire_free, device_free)) *
                              static_cast<double>(passes_) / static_cast<double>(counted);
-    return saturating_add(bounded(passes_ns), on_slowest(step_ns_ / workers_));
+    return saturating_add(nearest(passes_ns), on_slowest(step_ns_ / workers_));
   }
 
   const Profile& profile_;
