@@ -31,6 +31,8 @@ struct Level {
   /// that it sends, to move them, as many that come in, and to add. 0 where other cores do that.
   /// Each end of a message between stages is charged half as much.
   int64_t processor_ns_per_gb = 0;
+  /// What a message between stages takes besides, however short: of its two ends together.
+  int64_t processor_ns_per_message = 0;
   /// Gradients are added when the backward pass has ended, and workers wait for it, as threads of
   /// one process (by_reference) do anyway: between GPUs.
   bool sums_wait = false;

@@ -28,7 +28,7 @@ Level read_level(const toml::table& table, std::string_view place, const Cluster
   const size_t position = cluster.levels.size();
   const TomlTable reader(table, place, fmt::format("level[{}]", position));
   reader.allow_only({"name", "count", "bandwidth", "latency", "by_reference", "sums_wait",
-                     "processor_time_per_gb", "machine"});
+                     "processor_time_per_gb", "processor_time_per_message", "machine"});
   reader.require("count");
   reader.require("bandwidth");
   Level level;
@@ -40,6 +40,8 @@ Level read_level(const toml::table& table, std::string_view place, const Cluster
   reader.read("by_reference", level.by_reference);
   reader.read("sums_wait", level.sums_wait);
   reader.read_quantity("processor_time_per_gb", level.processor_ns_per_gb, parse_duration);
+  reader.read_quantity("processor_time_per_message", level.processor_ns_per_message,
+                       parse_duration);
   reader.read("machine", level.machine);
   reader.check("count", [&] { workers = detail::count_with(workers, level); });
   reader.check("machine", [&] { detail::validate_one_machine(cluster, level); });

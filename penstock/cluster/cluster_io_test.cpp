@@ -64,7 +64,7 @@ TEST(ParseCluster, ReadsTheWayToTheHost) {
               AllOf(StartsWith("c.toml:5: "), HasSubstr("host_bandwidth")));
 }
 
-TEST(ParseCluster, ReadsTheProcessorTimeOfSums) {
+TEST(ParseCluster, ReadsTheProcessorTimeOfSumsAndMessages) {
   const auto with = [](const std::string& line) {
     return "[[level]]\ncount = 2\nbandwidth = 1000\n" + line + "\n";
   };
@@ -72,8 +72,12 @@ TEST(ParseCluster, ReadsTheProcessorTimeOfSums) {
   EXPECT_EQ(cluster.levels[0].processor_ns_per_gb, 850'000'000);
   EXPECT_THAT(to_toml(cluster), HasSubstr("processor_time_per_gb = \"850ms\"\n"));
   EXPECT_EQ(parse_cluster(with(""), "c.toml").levels[0].processor_ns_per_gb, 0);
-  EXPECT_THAT(refusal(with("processor_time_per_gb = -1")),
-              AllOf(StartsWith("c.toml:4: "), HasSubstr("processor_time_per_gb")));
+  const Cluster of_messages =
+      parse_cluster(with("processor_time_per_message = \"45us\""), "c.toml");
+  EXPECT_EQ(of_messages.levels[0].processor_ns_per_message, 45'000);
+  for (const char* key : {"processor_time_per_gb", "processor_time_per_message"})
+    EXPECT_THAT(refusal(with(key + std::string(" = -1"))),
+                AllOf(StartsWith("c.toml:4: "), HasSubstr(key)));
 }
 
 TEST(ParseCluster, FillsInWhatMayBeLeftOut) {
@@ -391,6 +395,8 @@ rc::Gen<Cluster> any_cluster() {
       rc::gen::set(&Level::latency_ns, quantity(0)), rc::gen::set(&Level::by_reference),
       rc::gen::set(&Level::sums_wait),
       rc::gen::set(&Level::processor_ns_per_gb,
+                   rc::gen::oneOf(rc::gen::just(int64_t{0}), quantity(1))),
+      rc::gen::set(&Level::processor_ns_per_message,
                    rc::gen::oneOf(rc::gen::just(int64_t{0}), quantity(1))));
   const auto speed = rc::gen::map(rc::gen::inRange<int64_t>(1, 1'000'000'000),
                                   [](int64_t n) { return static_cast<double>(n) / 3e4; });

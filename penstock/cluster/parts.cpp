@@ -38,6 +38,8 @@ void validate_level(const Level& level, const std::string& what) {
   if (level.latency_ns < 0) refuse("latency", "of at least 0", level.latency_ns);
   if (level.processor_ns_per_gb < 0)
     refuse("processor_time_per_gb", "of at least 0", level.processor_ns_per_gb);
+  if (level.processor_ns_per_message < 0)
+    refuse("processor_time_per_message", "of at least 0", level.processor_ns_per_message);
 }
 
 void validate_device(const Device& device, const std::string& what) {

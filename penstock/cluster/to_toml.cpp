@@ -58,9 +58,9 @@ std::string to_toml(const Cluster& cluster) {
                         toml_quantity(level.latency_ns, {"ns", "us", "ms", "s"}));
     if (level.by_reference) text += "by_reference = true\n";
     if (level.sums_wait) text += "sums_wait = true\n";
-    if (level.processor_ns_per_gb > 0) {
-      text += fmt::format("processor_time_per_gb = {}\n",
-                          toml_quantity(level.processor_ns_per_gb, {"ns", "us", "ms", "s"}));
+    for (const auto& [key, ns] : {std::pair("processor_time_per_gb", level.processor_ns_per_gb),
+                                  {"processor_time_per_message", level.processor_ns_per_message}}) {
+      if (ns > 0) text += fmt::format("{} = {}\n", key, toml_quantity(ns, {"ns", "us", "ms", "s"}));
     }
     if (level.machine) text += "machine = true\n";
     text += '\n';

@@ -20,8 +20,11 @@ Topology::Topology(const Cluster& cluster)
       path.latency_ns = saturating_add(path.latency_ns, level.latency_ns);
       path.by_reference = path.by_reference && level.by_reference;
       path.sums_wait = path.sums_wait && (level.by_reference || level.sums_wait);
-      if (!level.by_reference)
+      if (!level.by_reference) {
         path.processor_ns_per_gb = std::max(path.processor_ns_per_gb, level.processor_ns_per_gb);
+        path.processor_ns_per_message =
+            std::max(path.processor_ns_per_message, level.processor_ns_per_message);
+      }
       joins_any = true;
     }
     unit_size_.push_back(unit_size_.back() * level.count);

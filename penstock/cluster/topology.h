@@ -36,6 +36,7 @@ struct Path {
   bool sums_wait = false;
   /// The highest of the levels passed that are not by reference (Level::processor_ns_per_gb).
   int64_t processor_ns_per_gb = 0;
+  int64_t processor_ns_per_message = 0;  ///< in the same way
 
   bool operator==(const Path&) const = default;
 };

@@ -67,17 +67,19 @@ TEST(Topology, ByReferenceEndsAtTheFirstLevelThatCopies) {
 
 TEST(Topology, TheHighestProcessorTimeOnTheWayCounts) {
   Cluster cluster;
-  cluster.levels = {{"process", 2, 9, 0, true, false, 50},
-                    {"alone", 1, 9, 0, false, false, 40},
-                    {"machine", 2, 7, 0, false, false, 20},
-                    {"rack", 2, 7, 0, false, false, 10},
-                    {"hall", 2, 7, 0, false, false, 30}};
+  cluster.levels = {{"process", 2, 9, 0, true, false, 50, 5},
+                    {"alone", 1, 9, 0, false, false, 40, 4},
+                    {"machine", 2, 7, 0, false, false, 20, 1},
+                    {"rack", 2, 7, 0, false, false, 10, 2},
+                    {"hall", 2, 7, 0, false, false, 30, 0}};
   const Topology topology(cluster);
   // Threads of one process move no gradients, and nothing passes a level of one unit.
   for (const int level : {1, 2}) EXPECT_EQ(topology.path(level).processor_ns_per_gb, 0);
   EXPECT_EQ(topology.path(3).processor_ns_per_gb, 20);
   EXPECT_EQ(topology.path(4).processor_ns_per_gb, 20);
   EXPECT_EQ(topology.path(5).processor_ns_per_gb, 30);
+  for (const auto& [level, ns] : {std::pair(2, 0), {3, 1}, {4, 2}, {5, 2}})
+    EXPECT_EQ(topology.path(level).processor_ns_per_message, ns) << level;
 }
 
 TEST(Topology, LatenciesSaturate) {

@@ -32,9 +32,13 @@ namespace {
 /// Rank 0 may profile a large model meanwhile; a rank that is gone is noticed at once.
 constexpr std::chrono::hours kPlanning{24};
 
-/// What a worker computes while sums are measured.
+/// What a worker computes while sums and messages are measured: on as much memory as the weights of
+/// a small layer have, which another thread on its core pushes out of the cache.
 std::function<void()> some_work() {
-  return [kernel = probe::MatrixKernel()]() mutable { kernel.run(); };
+  constexpr size_t kKernels = 16;
+  return [kernels = std::vector<probe::MatrixKernel>(kKernels), next = size_t{0}]() mutable {
+    kernels[next++ % kKernels].run();
+  };
 }
 
 class MeshJob : public Job {
@@ -171,22 +175,25 @@ probe::RankLinks MeshJob::own_links(const std::vector<int>& training,
     });
     return probe::MeasuredLink{.bytes_per_s = rate.bytes_per_s, .latency_ns = rate.latency_ns};
   };
-  const auto measure_loss = [&](const auto& ring_of) {
-    probe::ExchangeLoss loss;
+  const auto measure_losses = [&](const auto& ring_of) {
+    const probe::LossOptions options{.threads = trains ? threads : 0, .work = some_work};
+    probe::Losses losses;
     runtime::between_runs(*hub_, [&](net::Mesh& mesh, uint32_t run) {
-      loss = probe::measure_exchange_loss(mesh, run, peers_in(ring_of),
-                                          {.threads = trains ? threads : 0, .work = some_work});
+      losses.exchange = probe::measure_exchange_loss(mesh, run, peers_in(ring_of), options);
     });
-    return loss;
+    runtime::between_runs(*hub_, [&](net::Mesh& mesh, uint32_t run) {
+      losses.message = probe::measure_message_loss(mesh, run, peers_in(ring_of), options);
+    });
+    return losses;
   };
   probe::RankLinks own;
   own.in_host = measure(probe::ring_in_host);
   own.between = measure(probe::ring_between_hosts);
   const auto num_hosts = 1 + *std::max_element(training.begin(), training.end());
   if (std::ssize(training) > num_hosts && !is_slow(own.in_host))
-    own.in_host_loss = measure_loss(probe::ring_in_host);
+    own.in_host_losses = measure_losses(probe::ring_in_host);
   if (num_hosts > 1 && !is_slow(own.between))
-    own.between_loss = measure_loss(probe::ring_across_hosts);
+    own.between_losses = measure_losses(probe::ring_across_hosts);
   return own;
 }
 

@@ -121,6 +121,8 @@ Json write_level(const cluster::Level& level) {
   if (level.sums_wait) json["sums_wait"] = true;
   if (level.machine) json["machine"] = true;
   if (level.processor_ns_per_gb > 0) json["processor_ns_per_gb"] = level.processor_ns_per_gb;
+  if (level.processor_ns_per_message > 0)
+    json["processor_ns_per_message"] = level.processor_ns_per_message;
   return json;
 }
 
@@ -283,6 +285,7 @@ cluster::Level read_level(const JsonReader& reader) {
   level.sums_wait = boolean_or(reader, "sums_wait", false);
   level.machine = boolean_or(reader, "machine", false);
   level.processor_ns_per_gb = reader.integer_or("processor_ns_per_gb", 0, 0);
+  level.processor_ns_per_message = reader.integer_or("processor_ns_per_message", 0, 0);
   return level;
 }
 

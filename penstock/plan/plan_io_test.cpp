@@ -32,6 +32,7 @@ Plan sample_plan() {
   plan.cluster.cpu_machines = {3, 1'250'000'000};
   plan.cluster.levels[0].machine = true;
   plan.cluster.levels[1].processor_ns_per_gb = 850'000'000;
+  plan.cluster.levels[1].processor_ns_per_message = 45'000;
   plan.cluster.machine = {2, 13'000'000'000, 12'000'000'000, 10'000'000'000, 150'000'000'000, 1};
   plan.sync = plan::GradientSync::Summation;
   plan.gradient_precision = FloatType::BFloat16;

@@ -2,21 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
-#include <deque>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "penstock/probe/computing.h"
 #include "penstock/probe/measured_messages.h"
 #include "penstock/util/numbers/rounding.h"
 
 namespace penstock::probe {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytes = 256 << 10;
 /// Messages on their way, and the memory that they go through in turn: more than a cache holds, as
@@ -25,60 +22,6 @@ constexpr size_t kAhead = 4;
 constexpr size_t kBlocks = 32;
 constexpr int kFewest = 3;
 constexpr int kMost = 16'384;
-/// Until the last messages of the others have arrived.
-constexpr std::chrono::milliseconds kSettling{2};
-
-/// How much each thread has done by a moment.
-struct Reading {
-  Clock::time_point at;
-  std::vector<int64_t> done;
-};
-
-double seconds(const Reading& from, const Reading& to) {
-  return std::max(std::chrono::duration<double>(to.at - from.at).count(), 1e-9);
-}
-
-/// By thread, per second.
-std::vector<double> rates(const Reading& from, const Reading& to) {
-  std::vector<double> rates;
-  for (size_t t = 0; t < to.done.size(); ++t)
-    rates.push_back(static_cast<double>(to.done[t] - from.done[t]) / seconds(from, to));
-  return rates;
-}
-
-/// Threads that compute until they are destroyed.
-class Computing {
- public:
-  explicit Computing(const ExchangeLossOptions& options) {
-    for (int t = 0; t < options.threads; ++t) {
-      Count& count = counts_.emplace_back();
-      threads_.emplace_back([&count, make = options.work](const std::stop_token& stop) {
-        const std::function<void()> work = make();
-        while (!stop.stop_requested()) {
-          work();
-          count.done.fetch_add(1, std::memory_order_relaxed);
-        }
-      });
-    }
-    while (std::any_of(counts_.begin(), counts_.end(),
-                       [](const Count& count) { return count.done.load() == 0; }))
-      std::this_thread::yield();
-  }
-
-  Reading read() const {
-    Reading reading{.at = Clock::now(), .done = {}};
-    for (const Count& count : counts_)
-      reading.done.push_back(count.done.load(std::memory_order_relaxed));
-    return reading;
-  }
-
- private:
-  struct alignas(64) Count {
-    std::atomic<int64_t> done{0};
-  };
-  std::deque<Count> counts_;
-  std::vector<std::jthread> threads_;
-};
 
 void add(Block& sum, const Block& part) {
   std::array<float, 1024> a;
@@ -162,26 +105,26 @@ double loss_ns(const std::vector<double>& before, const Exchanged& exchanged,
 
 }  // namespace
 
-int64_t ExchangeLoss::ns_per_gb() const {
+int64_t Loss::median_ns() const {
   std::array<double, kExchanges> sorted = samples;
   std::nth_element(sorted.begin(), sorted.begin() + kExchanges / 2, sorted.end());
   return std::max<int64_t>(0, nearest(sorted[kExchanges / 2]));
 }
 
-ExchangeLoss measure_exchange_loss(net::Mesh& mesh, uint32_t run, const LinkPeers& peers,
-                                   const ExchangeLossOptions& options) {
-  const Computing computing(options);
+Loss measure_exchange_loss(net::Mesh& mesh, uint32_t run, const LinkPeers& peers,
+                           const LossOptions& options) {
+  const Computing computing(options.threads, options.work);
   Exchange exchange(mesh, run, peers, computing);
-  const auto part = options.budget / (2 * ExchangeLoss::kExchanges + 1);
+  const auto part = options.budget / (2 * Loss::kExchanges + 1);
   const auto pause = [&] {
     std::this_thread::sleep_for(kSettling);
     const Reading from = computing.read();
     std::this_thread::sleep_for(part);
     return rates(from, computing.read());
   };
-  ExchangeLoss loss;
+  Loss loss;
   std::vector<double> before = pause();
-  for (size_t k = 0; k < ExchangeLoss::kExchanges; ++k) {
+  for (size_t k = 0; k < Loss::kExchanges; ++k) {
     const Exchanged exchanged = exchange.run(static_cast<uint32_t>(k), part);
     std::vector<double> after = pause();
     loss.samples[k] = loss_ns(before, exchanged, after);

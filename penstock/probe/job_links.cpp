@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/text/plural.h"
 #include "penstock/util/text/units.h"
 
@@ -24,7 +25,8 @@ MeasuredLink slower(const MeasuredLink& a, const MeasuredLink& b) {
   if (a.bytes_per_s == 0) return b;
   if (b.bytes_per_s == 0) return a;
   return {std::min(a.bytes_per_s, b.bytes_per_s), std::max(a.latency_ns, b.latency_ns),
-          std::max(a.processor_ns_per_gb, b.processor_ns_per_gb)};
+          std::max(a.processor_ns_per_gb, b.processor_ns_per_gb),
+          std::max(a.processor_ns_per_message, b.processor_ns_per_message)};
 }
 
 cluster::Level level(const char* name, int count, const MeasuredLink& link) {
@@ -32,7 +34,8 @@ cluster::Level level(const char* name, int count, const MeasuredLink& link) {
           .count = count,
           .bandwidth_bytes_per_s = std::max<int64_t>(link.bytes_per_s, 1),
           .latency_ns = link.latency_ns,
-          .processor_ns_per_gb = link.processor_ns_per_gb};
+          .processor_ns_per_gb = link.processor_ns_per_gb,
+          .processor_ns_per_message = link.processor_ns_per_message};
 }
 
 /// Whether more than measurements of equal hosts do.
@@ -61,6 +64,13 @@ std::vector<cluster::DeviceGroup> groups_of(const JobLinks& links, int workers,
 }
 
 }  // namespace
+
+void Losses::tell(MeasuredLink& link) const {
+  constexpr int64_t kGb = 1'000'000'000;
+  link.processor_ns_per_gb = exchange.median_ns();
+  const int64_t bytes_ns = ceil_mul_div(kShortMessageBytes, link.processor_ns_per_gb, kGb);
+  link.processor_ns_per_message = std::max<int64_t>(0, message.median_ns() - bytes_ns);
+}
 
 std::vector<int> numbered(const std::vector<std::string>& texts) {
   std::map<std::string, int> number_of;
@@ -105,8 +115,8 @@ JobLinks summary(const std::vector<RankLinks>& ranks, int servers) {
   JobLinks links{.ranks = static_cast<int>(ranks.size()), .servers = servers};
   std::map<int, int> count;
   links.host_of_rank.clear();
-  ExchangeLoss in_host;
-  ExchangeLoss between;
+  Losses in_host;
+  Losses between;
   int changes = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     ++count[ranks[r].host];
@@ -114,11 +124,11 @@ JobLinks summary(const std::vector<RankLinks>& ranks, int servers) {
     changes += r > 0 && ranks[r].host != ranks[r - 1].host ? 1 : 0;
     links.in_host = slower(links.in_host, ranks[r].in_host);
     links.between = slower(links.between, ranks[r].between);
-    in_host.slowest(ranks[r].in_host_loss);
-    between.slowest(ranks[r].between_loss);
+    in_host.slowest(ranks[r].in_host_losses);
+    between.slowest(ranks[r].between_losses);
   }
-  links.in_host.processor_ns_per_gb = in_host.ns_per_gb();
-  links.between.processor_ns_per_gb = between.ns_per_gb();
+  in_host.tell(links.in_host);
+  between.tell(links.between);
   links.hosts = static_cast<int>(count.size());
   links.regular = changes + 1 == links.hosts;
   for (const auto& [host, number] : count) {
@@ -139,6 +149,8 @@ std::string links_text(const JobLinks& links) {
       if (link.processor_ns_per_gb > 0)
         text += fmt::format(", sums take {} of processor time per GB",
                             format_duration(link.processor_ns_per_gb));
+      if (link.processor_ns_per_message > 0)
+        text += fmt::format(", a message {}", format_duration(link.processor_ns_per_message));
     }
   };
   add("between ranks of a host", links.in_host);

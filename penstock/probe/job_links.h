@@ -17,7 +17,21 @@ struct MeasuredLink {
   int64_t latency_ns = 0;
   /// As cluster::Level's, of the rank that loses most.
   int64_t processor_ns_per_gb = 0;
+  int64_t processor_ns_per_message = 0;
   bool operator==(const MeasuredLink&) const = default;
+};
+
+/// What exchanges of gradients take from a rank's threads, and short messages.
+struct Losses {
+  Loss exchange = {};
+  Loss message = {};
+
+  void slowest(const Losses& other) {
+    exchange.slowest(other.exchange);
+    message.slowest(other.message);
+  }
+  /// A message costs what is left of a short one when its bytes are paid.
+  void tell(MeasuredLink& link) const;
 };
 
 /// What a rank says of itself.
@@ -25,8 +39,8 @@ struct RankLinks {
   int host = 0;
   MeasuredLink in_host = {};  ///< to the next rank of its host
   MeasuredLink between = {};  ///< to the next host; only its host's first rank has one
-  ExchangeLoss in_host_loss = {};
-  ExchangeLoss between_loss = {};  ///< of every rank, with one of the next host
+  Losses in_host_losses = {};
+  Losses between_losses = {};  ///< of every rank, with one of the next host
 };
 
 struct JobLinks {

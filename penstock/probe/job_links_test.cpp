@@ -34,13 +34,14 @@ TEST(JobLinksTest, AllRanksExchangeAcrossHosts) {
 TEST(JobLinksTest, TheRankThatLosesMostSaysWhatSumsTake) {
   const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
   const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};
-  const auto loss = [](double ns) {
-    ExchangeLoss exchange;
-    exchange.samples.fill(ns);
-    return exchange;
+  const auto loss = [](double ns, double message_ns = 0) {
+    Losses losses;
+    losses.exchange.samples.fill(ns);
+    losses.message.samples.fill(message_ns);
+    return losses;
   };
-  const JobLinks links = summary({{0, fast, slow, loss(3), loss(8e9)},
-                                  {0, fast, {}, loss(2), loss(1)},
+  const JobLinks links = summary({{0, fast, slow, loss(3), loss(8e9, 40'000)},
+                                  {0, fast, {}, loss(2, 70), loss(1, 50'000)},
                                   {1, fast, slow, loss(-1), loss(-4)},
                                   {1, fast, {}, loss(0), loss(2)}},
                                  0);
@@ -48,6 +49,9 @@ TEST(JobLinksTest, TheRankThatLosesMostSaysWhatSumsTake) {
   EXPECT_EQ(cluster.levels[0].processor_ns_per_gb, 0);
   EXPECT_EQ(cluster.levels[1].processor_ns_per_gb, 3);
   EXPECT_EQ(cluster.levels[2].processor_ns_per_gb, 8'000'000'000);
+  // Less what their 4 KiB cost.
+  EXPECT_EQ(cluster.levels[1].processor_ns_per_message, 70 - 1);
+  EXPECT_EQ(cluster.levels[2].processor_ns_per_message, 50'000 - 32'768);
   EXPECT_NE(links_text(links).find("sums take 8.00 s of processor time per GB"), std::string::npos)
       << links_text(links);
 }

@@ -56,7 +56,8 @@ Json json_of(const MeasuredLink& link) {
   if (link.bytes_per_s == 0) return {};
   return {{"bytes_per_s", link.bytes_per_s},
           {"latency_ns", link.latency_ns},
-          {"processor_ns_per_gb", link.processor_ns_per_gb}};
+          {"processor_ns_per_gb", link.processor_ns_per_gb},
+          {"processor_ns_per_message", link.processor_ns_per_message}};
 }
 
 }  // namespace

@@ -34,7 +34,6 @@ std::string MeasuredMessages::partners() const {
 }
 
 void MeasuredMessages::wait(net::Transfer& transfer) const {
-  using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kLookEvery{100};
   const auto deadline = Clock::now() + std::chrono::minutes(1);
   net::Transfer::Result result = net::Transfer::Result::TimedOut;

@@ -53,7 +53,8 @@ Network::Network(const Costs& costs, const schedule::ScheduleShape& shape,
                         .bandwidth_bytes_per_s = joining.bandwidth_bytes_per_s,
                         .copies = !path.by_reference,
                         .latency_ns = path.latency_ns,
-                        .processor_ns_per_gb = path.processor_ns_per_gb});
+                        .processor_ns_per_gb = path.processor_ns_per_gb,
+                        .processor_ns_per_message = path.processor_ns_per_message});
     }
   } else {
     levels.push_back({.bandwidth_bytes_per_s = costs.bandwidth_bytes_per_s,
@@ -84,11 +85,14 @@ void Network::add_level(size_t number, const Level& level, const std::vector<int
   }
   wires_.resize(first_wire + 2 * used.size());
   constexpr int64_t kBothEndsOfGb = 2'000'000'000;
-  takes_processor_time_ = takes_processor_time_ || level.processor_ns_per_gb > 0;
+  takes_processor_time_ =
+      takes_processor_time_ || level.processor_ns_per_gb > 0 || level.processor_ns_per_message > 0;
   for (size_t lane = 0; lane < lane_bytes.size(); ++lane) {
     tolls_[lane * num_levels + number] = {
         .busy_ns = transfer_ns(lane_bytes[lane], level.bandwidth_bytes_per_s),
-        .processor_ns = ceil_mul_div(lane_bytes[lane], level.processor_ns_per_gb, kBothEndsOfGb),
+        .processor_ns =
+            saturating_add(ceil_mul_div(lane_bytes[lane], level.processor_ns_per_gb, kBothEndsOfGb),
+                           (level.processor_ns_per_message + 1) / 2),
         .copies = level.copies && lane_bytes[lane] > 0};
   }
   const int rounds = 2 * ceil_log2(most_in_a_group(used, level.joint_size / level.unit_size));

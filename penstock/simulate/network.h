@@ -50,7 +50,7 @@ class Network {
   int16_t levels_between(int32_t sender, int32_t receiver) const;
   /// What a message of the lane takes from the computing of each of the two workers: half of what a
   /// sum of so many bytes takes (cluster::Level::processor_ns_per_gb), which a worker sends and
-  /// receives.
+  /// receives, and half of what any message does.
   int64_t processor_ns(int32_t lane, int32_t sender, int32_t receiver) const {
     if (!takes_processor_time_ || sender == receiver) return 0;
     const auto level = static_cast<size_t>(levels_between(sender, receiver) - 1);
@@ -86,6 +86,7 @@ class Network {
     bool copies = false;     ///< this level or one further in is not by reference
     int64_t latency_ns = 0;  ///< of messages that go no higher
     int64_t processor_ns_per_gb = 0;
+    int64_t processor_ns_per_message = 0;
   };
   void add_level(size_t number, const Level& level, const std::vector<int>& places,
                  const std::vector<int64_t>& lane_bytes);

@@ -193,6 +193,11 @@ TEST(Network, MessagesTakeProcessorTimeFromBothEndsThatWaitingPays) {
               ElementsAre(ElementsAre(10, 22, 34), ElementsAre(50, 82, 114)));
   // It waits from 31 to 32 for the second one, which pays for half of it.
   EXPECT_THAT(passes(level, 10, 11)[1], ElementsAre(31, 32 + 11 + 1, 44 + 11 + 2));
+  // 1 ns for each end of 10 bytes, and as much for each end of any message.
+  level.processor_ns_per_gb = 200'000'000;
+  level.processor_ns_per_message = 2;
+  EXPECT_THAT(passes(level, 10, 30),
+              ElementsAre(ElementsAre(10, 22, 34), ElementsAre(50, 82, 114)));
   level.by_reference = true;
   EXPECT_THAT(passes(level, 10, 30),
               ElementsAre(ElementsAre(10, 20, 30), ElementsAre(40, 70, 100)));

@@ -265,6 +265,19 @@ int64_t CostModel::processor_ns(int64_t weight_bytes, int replicas, int level, b
                     processor_ns_per_byte(replicas, level, servers, 1));
 }
 
+int64_t CostModel::short_messages_ns(int64_t bucket_bytes, int replicas, int level,
+                                     bool servers) const {
+  constexpr int64_t kMeasuredBytes = 256 << 10;
+  const cluster::Path& path = topology_.path(servers ? topology_.num_levels() : level);
+  if (replicas <= 1 || path.by_reference || path.processor_ns_per_message == 0) return 0;
+  const int64_t inside = std::min(replicas, machine_size_);
+  const int64_t others = inside - 1 + (replicas + machine_size_ - 1) / machine_size_ - 1;
+  const int64_t messages = servers ? 1 : 2 * others;
+  const int64_t sent = saturating_mul(2, wire_bytes(bucket_bytes, level));
+  const int64_t covered = ceil_mul_div(sent, replicas - 1, replicas) / kMeasuredBytes;
+  return saturating_mul(std::max<int64_t>(messages - covered, 0), path.processor_ns_per_message);
+}
+
 double CostModel::least_sum_ns(const SegmentCost& segment, int replicas, int level) const {
   if (replicas <= 1) return 0;
   const auto bytes = static_cast<double>(segment.weight_bytes);

@@ -145,6 +145,10 @@ class CostModel {
   /// counts the bytes that a replica sends (plan/gradient_sync.h), all at the highest cost on their
   /// way; `hierarchical` those inside a machine and the machine's share of those between machines.
   int64_t processor_ns(int64_t weight_bytes, int replicas, int level, bool servers) const;
+  /// And what the messages of one bucket take however short they are (Level::
+  /// processor_ns_per_message): a replica sends 2 (n - 1) to the others, or one to servers, and
+  /// receives as many. The time per byte has it for one message in 256 KiB: that part is left out.
+  int64_t short_messages_ns(int64_t bucket_bytes, int replicas, int level, bool servers) const;
   /// By how much one synchronisation makes a step longer, at least: by the replica's processor
   /// time, and by the sum, less the computation and steps that can hide it. (plan/sum_wait.h has
   /// the exact time, which depends on the order of the layers.)

@@ -68,7 +68,9 @@ void add_buckets(const Context& context, std::vector<LayerId> layers, int level,
     bucket.server_ns = server_now_ns - server_ns;
     const int64_t processor_now_ns =
         model.processor_ns(done.weight_bytes, stage.replicas, level, servers);
-    bucket.processor_ns = processor_now_ns - processor_ns;
+    bucket.processor_ns = saturating_add(
+        processor_now_ns - processor_ns,
+        model.short_messages_ns(bucket.weight_bytes, stage.replicas, level, servers));
     wire_ns = wire_now_ns;
     server_ns = server_now_ns;
     processor_ns = processor_now_ns;

@@ -66,6 +66,8 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
       testing_graphs::add_machines(rng, cluster);
     }
     testing_graphs::add_processor_times(rng, cluster);
+    for (cluster::Level& level : cluster.levels)
+      level.processor_ns_per_message = static_cast<int64_t>(seed % 3) * 20'000;
     PlanOptions options;
     options.strategy = plan::Strategy::DataParallel;
     const std::vector<plan::GradientSync> syncs{
@@ -204,6 +206,27 @@ TEST(Buckets, TakeProcessorTimeForWhatAReplicaSends) {
                             .bandwidth_bytes_per_s = 100'000'000,
                             .processor_ns_per_gb = 500'000'000});
   EXPECT_EQ(processor_ns(cluster, 8, {}), 2 * 3'000'000 * 7 / 4);  // the highest on the way
+}
+
+TEST(Buckets, TakeProcessorTimeForEachMessage) {
+  cluster::Cluster cluster = flat_cluster(4, 1'000'000'000, 7);
+  cluster.levels[0].processor_ns_per_message = 1'000;
+  // Buckets of 1 and 2 MB: what is sent in messages of 256 KiB or more has paid already.
+  EXPECT_EQ(processor_ns(cluster, 2, {}), 0);
+  const profile::Profile small = testing_graphs::chain({10, 20}, {300'000, 40'000}, {1, 1});
+  const auto messages = [&](int replicas, const PlanOptions& options) {
+    return sum_processor_ns(data_parallel(small, cluster, replicas, options).stages.front()) /
+           1'000;
+  };
+  EXPECT_EQ(messages(2, {}), 2 - 300'000 / 262'144 + 2);
+  EXPECT_EQ(messages(4, {}), 6 - 450'000 / 262'144 + 6);
+  EXPECT_EQ(messages(4, {.sync = plan::GradientSync::Ring}), 6 - 450'000 / 262'144 + 6);
+  cluster.levels[0].machine = true;
+  cluster.levels.push_back({.name = "network", .count = 2, .bandwidth_bytes_per_s = 100'000'000});
+  EXPECT_EQ(messages(8, {.sync = plan::GradientSync::Hierarchical}),
+            2 * (3 + 1) - 525'000 / 262'144 + 2 * (3 + 1));
+  cluster.levels[0].by_reference = true;
+  EXPECT_EQ(messages(2, {}), 0);
 }
 
 TEST(Buckets, HierarchicalSharesWhatAMachineSends) {
