@@ -340,7 +340,15 @@ PYBIND11_MODULE(_core, m) {
   m.def("give_back_freed_memory", &give_back_freed_memory);
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));
-  py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);
+  m.attr("PenstockError") = py::module_::import("penstock._errors").attr("PenstockError");
+  static PyObject* const penstock_error = m.attr("PenstockError").ptr();  // the module keeps it
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(std::move(thrown));
+    } catch (const Error& error) {
+      PyErr_SetString(penstock_error, error.what());
+    }
+  });
   py::class_<train::Dataset, std::shared_ptr<train::Dataset>>(m, "Data").def("__len__",
                                                                              &train::Dataset::size);
   py::class_<PythonJob, std::shared_ptr<PythonJob>>(m, "Job")

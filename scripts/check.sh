@@ -3,7 +3,7 @@
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-readonly all_parts=(format house docs clang-tidy core-clang asan tsan fuzz)
+readonly all_parts=(format house docs clang-tidy core-clang wheel asan tsan fuzz)
 
 usage() {
   cat <<'HELP'
@@ -18,6 +18,7 @@ and how long it took. Exit code 1 if a part failed, 0 otherwise, 2 for a wrong o
   docs        scripts/docs.sh: the API reference, without a warning
   clang-tidy  the checks of .clang-tidy over the torch-free part
   core-clang  the torch-free part by clang, warnings are errors, and its tests
+  wheel       scripts/wheel.sh --check: a wheel, in fresh virtual environments
   asan        everything with address and undefined-behaviour sanitizers, and its tests
   tsan        everything with the thread sanitizer, and its unit tests
   fuzz        each parser, and the planner, under libFuzzer
@@ -74,6 +75,8 @@ run_format() {
   have clang-format || return
   run scripts/format.sh --check
 }
+
+run_wheel() { run scripts/wheel.sh --check -o build/wheel/dist; }
 
 run_house() {
   local check status=0

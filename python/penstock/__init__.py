@@ -12,13 +12,16 @@ True
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._errors import PenstockError
-from penstock._export import export
+from penstock._parts import add_training_part, training_folder
 from penstock._tool import plan, profile, report, schedule, simulate, verify
-from penstock._trainer import Trainer
-from penstock._weights import empty_weights
+
+if TYPE_CHECKING:
+    from penstock._export import export
+    from penstock._trainer import Trainer
+    from penstock._weights import empty_weights
 
 __all__ = [
     "PenstockError",
@@ -33,10 +36,20 @@ __all__ = [
     "verify",
 ]
 __version__ = "0.1.0"
+add_training_part(__path__)
+
+
+# What needs PyTorch. Planning does not, and starts without it.
+_OF_TRAINING = {"Trainer": "_trainer", "empty_weights": "_weights", "export": "_export"}
 
 
 def __getattr__(name: str) -> Any:
-    """Modules that most programs do not need are imported when they are named."""
+    """What most programs do not need is imported when it is named."""
     if name in ("data", "pytorch", "text"):
         return importlib.import_module(f"penstock.{name}")
-    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    if name not in _OF_TRAINING:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    training_folder()  # says what is missing
+    value = getattr(importlib.import_module(f"penstock.{_OF_TRAINING[name]}"), name)
+    globals()[name] = value
+    return value

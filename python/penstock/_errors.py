@@ -1,7 +1,7 @@
-"""The exception of the package."""
-
-import torch  # noqa: F401  its libraries have to be there first
-
-from penstock._core import PenstockError
+"""The exception of the package, of its compiled part, too."""
 
 __all__ = ["PenstockError"]
+
+
+class PenstockError(RuntimeError):
+    """Says what was found, what was expected, and what to do."""

@@ -10,29 +10,27 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence, Union
-
-import torch
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Union
 
 from penstock._errors import PenstockError
-from penstock._export import Example, PathLike, export
+from penstock._parts import environment, tool_path
 
+if TYPE_CHECKING:
+    import torch
+
+    from penstock._export import Example
+
+PathLike = Union[str, "os.PathLike[str]"]
 Document = Union[PathLike, Mapping[str, Any]]
-
-
-def tool_path() -> Path:
-    """The program: installed in the package, or beside the folder in which CMake built it."""
-    here = Path(__file__).parent
-    for candidate in (here / "bin" / "penstock", here.parent.parent / "penstock"):
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return candidate
-    raise PenstockError(f"the program penstock is missing in {here / 'bin'}: install the package")
 
 
 def main() -> None:
     """The command `penstock`."""
-    program = str(tool_path())
-    os.execv(program, [program, *sys.argv[1:]])
+    try:
+        program = str(tool_path())
+    except PenstockError as error:
+        sys.exit(f"penstock: {error}")
+    os.execve(program, [program, *sys.argv[1:]], environment())
 
 
 #: What makes a process a rank of a job; a program that a rank starts is none.
@@ -45,7 +43,7 @@ def _run(*arguments: str, show: bool = False) -> str:
     said: list[str] = []
     with subprocess.Popen(
         [str(tool_path()), *arguments],
-        env={name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES},
+        env={name: value for name, value in environment().items() if name not in _RANK_VARIABLES},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -123,7 +121,9 @@ def profile(
     :raises PenstockError: with the command's message
     """
     with _scratch() as folder:
-        if isinstance(model, torch.nn.Module):
+        if not isinstance(model, (str, os.PathLike)):
+            from penstock._export import export
+
             if example is None:
                 raise ValueError("a module needs an example batch")
             model = export(model, example, folder / "model.pt2")

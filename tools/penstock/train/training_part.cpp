@@ -55,8 +55,11 @@ void check_address_space() {
       format_bytes(needed), cores, format_bytes(static_cast<int64_t>(limit.rlim_cur))));
 }
 
-/// The places where the training part may lie, links to the tool followed.
+/// The places where the training part may lie, links to the tool followed. The Python package says
+/// which of its own is for the PyTorch that is installed, or why there is none.
 std::vector<fs::path> places() {
+  if (const char* reason = std::getenv("PENSTOCK_NO_TRAINING")) throw RuntimeError(reason);
+  if (const char* part = std::getenv("PENSTOCK_TRAINING_PART")) return {fs::path(part)};
   std::error_code error;
   const fs::path tool = fs::read_symlink("/proc/self/exe", error);
   if (error)
@@ -78,9 +81,9 @@ fs::path find_training_part() {
     }
   }
   throw RuntimeError(
-      fmt::format("the training part of penstock is missing: expected {} or {}; install the tool "
-                  "as a whole",
-                  all.front().string(), all.back().string()));
+      fmt::format("the training part of penstock is missing: expected {}{}; install the tool as a "
+                  "whole",
+                  all.front().string(), all.size() > 1 ? " or " + all.back().string() : ""));
 }
 
 /// A command whose options are parsed and checked here, and which runs in the training part.
