@@ -32,6 +32,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
 #include "penstock/util/numbers/arithmetic.h"
+#include "penstock/util/process/busy_others.h"
 #include "penstock/util/text/plural.h"
 
 namespace penstock::job {
@@ -401,7 +402,11 @@ train::TrainOptions watched(const PreparedRun& run, const Watching& watching) {
 }  // namespace
 
 train::TrainResult train(const PreparedRun& run, const Watching& watching) {
-  return train::train(run.model, run.data, watched(run, watching));
+  const BusyOthers others;
+  train::TrainResult result = train::train(run.model, run.data, watched(run, watching));
+  // Ranks beside this one are no other programs.
+  if (run.job == nullptr || run.job->ranks() == 1) result.busy_others = others.cores();
+  return result;
 }
 
 SerialOutcome check_against_serial(const PreparedRun& run, const Watching& watching) {

@@ -202,15 +202,23 @@ Json interval_end(const Outcome& outcome, double plan::Interval::*end) {
   return is_known ? Json(*outcome.predicted->interval.*end) : Json(nullptr);
 }
 
-/// "predicted 1,050 samples/s, 980 to 1,100; the run lay within"
-std::string interval_text(const Prediction& predicted, double measured) {
+/// "predicted 1,050 samples/s, 980 to 1,100: the run lay below; other programs used 0.8 cores
+/// meanwhile"
+std::string interval_text(const Prediction& predicted, const train::TrainResult& result) {
   if (!predicted.interval) return {};
+  constexpr double kWorthSaying = 0.1;
   const plan::Interval& interval = *predicted.interval;
-  return fmt::format("  predicted {} samples/s, {}: the run lay {}\n",
+  const double measured = result.throughput_samples_per_s;
+  const bool below = measured < interval.low;
+  std::string why;
+  if (below && result.busy_others.value_or(0) >= kWorthSaying)
+    why = fmt::format("; other programs used {:.1f} cores meanwhile", *result.busy_others);
+  return fmt::format("  predicted {} samples/s, {}: the run lay {}{}\n",
                      format_rate(predicted.throughput_samples_per_s), interval.text(),
-                     interval.holds(measured)  ? "within"
-                     : measured < interval.low ? "below"
-                                               : "above");
+                     interval.holds(measured) ? "within"
+                     : below                  ? "below"
+                                              : "above",
+                     why);
 }
 
 std::string row(const std::string& name, const WorkerTimes& t) {
@@ -367,6 +375,7 @@ std::string summary_json(const Outcome& outcome) {
                                                  : Json(nullptr)},
       {"prediction_low_samples_per_s", interval_end(outcome, &plan::Interval::low)},
       {"prediction_high_samples_per_s", interval_end(outcome, &plan::Interval::high)},
+      {"busy_others_cores", r.busy_others ? Json(*r.busy_others) : Json(nullptr)},
       {"idle_share", r.idle_share},
       {"predicted_idle_share",
        outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
@@ -434,7 +443,7 @@ std::string summary_text(const Outcome& outcome) {
                       "throughput, samples/s", format_rate(r.throughput_samples_per_s),
                       format_rate(predicted),
                       predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
-  text += interval_text(*outcome.predicted, r.throughput_samples_per_s);
+  text += interval_text(*outcome.predicted, r);
   text += fmt::format("  {:<26} {:>10.1f} % {:>10.1f} %\n", "idle share", 100 * r.idle_share,
                       100 * outcome.predicted->idle_share);
   const std::vector<Held> workers = held_by_workers(r);

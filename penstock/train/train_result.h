@@ -51,6 +51,8 @@ struct TrainResult {
   std::vector<EpochSummary> epochs;
   double final_loss = 0;         ///< mean over the last (at most) 50 mini-batches of this run
   int64_t final_loss_steps = 0;  ///< how many those were; the last one is number `steps`
+  /// Cores that other programs of this machine used meanwhile, a mean; empty: not known.
+  std::optional<double> busy_others;
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;  ///< empty: not evaluated, or no right and wrong
   std::vector<Evaluation> evaluations;  ///< of this run, in order

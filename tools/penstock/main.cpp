@@ -41,7 +41,8 @@ int main(int argc, char** argv) {
         plan_command(app),          schedule_command(app),
         verify_command(app),        simulate_command(app),
         train_command(app, argv),   stream_command(app, argv),
-        report_command(app),        launch_command(app, launched, refuses)};
+        report_command(app),        launch_command(app, launched, refuses),
+        demo_command(app)};
     for (Command& made : data_commands(app, {argv, argv + argc}))
       commands.push_back(std::move(made));
     return commands;

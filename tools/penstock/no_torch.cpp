@@ -17,15 +17,19 @@ void run_training_part(const std::vector<std::string>& words) {
                     "(PENSTOCK_WITH_TORCH=OFF): give --profile instead of --model");
 }
 
+void require_training_part(const std::string& command) {
+  throw ConfigError("'" + command +
+                    "' needs libtorch, and this is a build without it (PENSTOCK_WITH_TORCH=OFF)");
+}
+
 namespace {
 
 Command unavailable(CLI::App& parent, const char* name, const char* description) {
   CLI::App* app = parent.add_subcommand(name, description);
   app->allow_extras();
   return {app, [name]() -> int {
-            throw ConfigError(
-                std::string("'") + name +
-                "' needs libtorch, and this is a build without it (PENSTOCK_WITH_TORCH=OFF)");
+            require_training_part(name);
+            return kExitFailure;
           }};
 }
 

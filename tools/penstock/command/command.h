@@ -41,6 +41,7 @@ Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);
 Command simulate_command(CLI::App& parent);
 Command report_command(CLI::App& parent);
+Command demo_command(CLI::App& parent);
 /// `data` has commands of its own: what is to be made, or measured. `words` is the command line,
 /// for the manifest.
 std::vector<Command> data_commands(CLI::App& parent, const std::vector<std::string>& words);

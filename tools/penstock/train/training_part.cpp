@@ -1,11 +1,8 @@
 #include "tools/penstock/train/training_part.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spawn.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +19,7 @@
 #include "penstock/net/fabric_kind.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/units.h"
+#include "tools/penstock/command/child.h"
 #include "tools/penstock/command/command.h"
 #include "tools/penstock/command/model_options.h"
 #include "tools/penstock/profile_arguments.h"
@@ -60,11 +58,7 @@ void check_address_space() {
 std::vector<fs::path> places() {
   if (const char* reason = std::getenv("PENSTOCK_NO_TRAINING")) throw RuntimeError(reason);
   if (const char* part = std::getenv("PENSTOCK_TRAINING_PART")) return {fs::path(part)};
-  std::error_code error;
-  const fs::path tool = fs::read_symlink("/proc/self/exe", error);
-  if (error)
-    throw RuntimeError("cannot find the tool's own file: /proc/self/exe " + error.message());
-  const fs::path folder = tool.parent_path();
+  const fs::path folder = fs::path(own_file()).parent_path();
   return {folder / "penstock-train",
           (folder / PENSTOCK_LIBEXEC_FROM_BIN / "penstock-train").lexically_normal()};
 }
@@ -127,31 +121,18 @@ void start_training_part(char** argv) {
 
 void run_training_part(const std::vector<std::string>& words) {
   check_address_space();
-  std::vector<std::string> all{find_training_part().string(),
-                               std::string(kPartOf) + PENSTOCK_VERSION};
+  std::vector<std::string> all{std::string(kPartOf) + PENSTOCK_VERSION};
   all.insert(all.end(), words.begin(), words.end());
-  std::vector<char*> arguments;
-  for (std::string& word : all) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t child = -1;
-  const int error =
-      posix_spawn(&child, all.front().c_str(), &files, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) {
-    throw RuntimeError(
-        fmt::format("cannot start the training part {}: {}", all.front(), std::strerror(error)));
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int code = run_child(find_training_part().string(), all, ChildOutput::Dropped);
   const std::string what = fmt::format("'penstock {}' for this plan", words.front());
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitYes) return;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitUsage)
-    throw ConfigError(what + " found the mistake above");
+  if (code == kExitYes) return;
+  if (code == kExitUsage) throw ConfigError(what + " found the mistake above");
   throw RuntimeError(what + " failed as said above");
+}
+
+void require_training_part(const std::string& /*command*/) {
+  check_address_space();
+  find_training_part();
 }
 
 Command import_command(CLI::App& parent, char** argv) {

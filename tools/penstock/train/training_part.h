@@ -23,4 +23,7 @@ inline constexpr std::string_view kPartOf = "--part-of-penstock=";
 /// said why.
 void run_training_part(const std::vector<std::string>& words);
 
+/// Throws as start_training_part where a command that starts it later would fail.
+void require_training_part(const std::string& command);
+
 }  // namespace penstock::tool
