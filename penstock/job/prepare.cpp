@@ -74,7 +74,7 @@ int data_threads_of(const options::TrainRequest& request,
 std::vector<std::pair<std::string, std::string>> comparable(const options::TrainRequest& request) {
   std::vector<std::pair<std::string, std::string>> values;
   for (const options::Row& row : options::train_rows()) {
-    if (row.name == "--data-folder") continue;
+    if (row.name == "--data-folder" || row.section == options::Section::File) continue;
     values.emplace_back(row.name, options::text_of(row, request));
   }
   return values;

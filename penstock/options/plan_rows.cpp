@@ -131,6 +131,7 @@ Row profile_cache_row() {
       "and machine. off: none; new: measure again. Default: $PENSTOCK_PROFILE_CACHE, or "
       "penstock/profiles in the user's folder of caches");
   one.keyword = "profile_cache";
+  one.is_path = [](std::string_view value) { return value != "off" && value != "new"; };
   one.changes = Changes::Run;
   one.idle = [](const RunFacts& facts) -> std::string {
     return facts.request.plan.file.empty() ? "" : "the plan is given (--plan)";
@@ -142,7 +143,7 @@ std::vector<Row> split_rows() {
   return in<R>(
       Section::Plan, kCommandAlone,
       {with("plan", Changes::Plan,
-            row<&R::plan, &PlanSection::file>("--plan", "Train with this plan (JSON)")),
+            path(row<&R::plan, &PlanSection::file>("--plan", "Train with this plan (JSON)"))),
        of_plan("strategy",
                strategy_row<R>("auto, or one of: " + plan::names_of(plan::training_strategies()))),
        of_plan("workers", row<&R::plan, &PlanSection::workers>(
@@ -155,8 +156,8 @@ std::vector<Row> split_rows() {
                    "--straight",
                    "One worker per stage: no replicas, whose gradients are added in an order of "
                    "their own, so that results differ from those of one worker by rounding")),
-       of_plan("", row<&R::plan, &PlanSection::profile>(
-                       "--profile", "Plan from this profile instead of measuring")),
+       of_plan("", path(row<&R::plan, &PlanSection::profile>(
+                       "--profile", "Plan from this profile instead of measuring"))),
        without("--profile", profile_cache_row()), of_plan("", chunks_row<R>("chosen")),
        of_plan("", slack_row<R>("chosen")), of_plan("", keep_row<R>("2p-1 and 2p")),
        with("weights", Changes::Both, weights_row<R>()), compensate_row(), boundary_row()});

@@ -45,6 +45,7 @@ struct ProfileRequest {
   model::LossSpec loss = {};
   MeasureRequest run = {};
   ProfileOutputRequest output = {};
+  RunFileSection file = {};
 };
 
 /// Workers that measure at the same time on this machine: one, or two where it has the cores.

@@ -67,10 +67,11 @@ std::vector<ProfileRow> subject_rows() {
            "--analytic",
            "Estimate the times on --device from the model's operations instead of measuring "
            "on this machine"),
-       row<&OfProfile::run, &Measure::device>(
-           "--device",
-           "What is measured: cpu (default) or a GPU such as cuda:0. With --analytic: a name "
-           "of --list-devices, or a TOML file (docs/profiles.md)"),
+       path(row<&OfProfile::run, &Measure::device>(
+                "--device",
+                "What is measured: cpu (default) or a GPU such as cuda:0. With --analytic: a name "
+                "of --list-devices, or a TOML file (docs/profiles.md)"),
+            [](std::string_view value) { return value.ends_with(".toml"); }),
        measured(row<&OfProfile::run, &Measure::device_graphs>(
            "--cuda-graphs",
            "On a GPU: measure passes that are CUDA graphs, for train --cuda-graphs"))});
@@ -105,10 +106,10 @@ std::vector<ProfileRow> measuring_rows() {
            "Of layers that do the same work: once (one of them, and another one as a check), all, "
            "or auto, which is once for large models")),
        without("--task",
-               measured(row<&OfProfile::run, &Measure::lengths_of>(
+               measured(path(row<&OfProfile::run, &Measure::lengths_of>(
                    "--lengths-of",
                    "Measure the lengths that mini-batches of this data have with train --lengths "
-                   "bucketed, of --batch-size samples: a folder of penstock data"))),
+                   "bucketed, of --batch-size samples: a folder of penstock data")))),
        measured(row<&OfProfile::run, &Measure::layers>(
            "--layers",
            "Measure only these layers: FIRST..LAST, names or numbers from 0. The file is for "
@@ -127,6 +128,7 @@ std::vector<ProfileRow> profile_output_rows() {
   ProfileRow file = row<&OfProfile::output, &ProfileOutputRequest::file>(
       "--output", "File to write the profile to (JSON)");
   file.letter = "-o";
+  file.is_path = names_a_file;
   return in<OfProfile>(Section::Output, {std::move(file), json_row<OfProfile>()});
 }
 
@@ -146,7 +148,7 @@ std::span<const ProfileRow> rows_of() {
                 "--optimizer", [](OfProfile& r) -> Slot { return named_optimizer(r.optimizer); },
                 optimizer_help() + ": the optimiser whose step is measured")}),
        profile_loss_rows(), subject_rows(), measuring_rows(), profile_output_rows(),
-       in<OfProfile>(Section::Run, {seed_row<OfProfile>()})});
+       in<OfProfile>(Section::Run, {seed_row<OfProfile>()}), file_rows<OfProfile>()});
   return kRows;
 }
 

@@ -152,6 +152,12 @@ struct OutputRequest {
   bool json = false;
 };
 
+/// The request in a file (run_file.h).
+struct RunFileSection {
+  std::string config;   ///< that was read; empty: none
+  bool prints = false;  ///< instead of running
+};
+
 struct TrainRequest {
   ModelRequest model = {};
   DataRequest data = {};
@@ -163,6 +169,7 @@ struct TrainRequest {
   PlanSection plan = {};
   RunRequest run = {};
   OutputRequest output = {};
+  RunFileSection file = {};
 };
 
 /// Every worker is a thread of one process.

@@ -1,8 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <type_traits>
 
 #include "penstock/options/rows.h"
+#include "penstock/util/error.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::options {
 
@@ -28,6 +32,32 @@ std::string text_of(const Slot& slot) {
                    return *number ? fmt::to_string(**number) : std::string();
                  },
                  [](const auto* number) { return fmt::format("{}", *number); }},
+      slot);
+}
+
+namespace {
+
+template <class Number>
+Number number_of(const std::string& text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  throw ConfigError(fmt::format("expected a {}number in its range, found '{}'",
+                                std::is_integral_v<Number> ? "whole " : "",
+                                printable(text.substr(0, 60))));
+}
+
+}  // namespace
+
+void set_text(const Slot& slot, const std::string& text) {
+  std::visit(
+      Overloaded{
+          [&](const Named& named) { named.set(text); },
+          [&](Off off) { *off.value = text != "yes"; }, [&](bool* flag) { *flag = text == "yes"; },
+          [&](std::string* value) { *value = text; },
+          [&](std::optional<std::string>* value) { *value = text; },
+          [&]<class Number>(std::optional<Number>* number) { *number = number_of<Number>(text); },
+          [&]<class Number>(Number* number) { *number = number_of<Number>(text); }},
       slot);
 }
 

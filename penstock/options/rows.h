@@ -45,7 +45,7 @@ using Slot = std::variant<bool*, Off, int*, int64_t*, uint64_t*, double*, std::s
                           std::optional<int64_t>*, std::optional<double>*,
                           std::optional<std::string>*, Named>;
 
-enum class Section : uint8_t { Source, Model, Data, Loss, Plan, Learning, Run, Output };
+enum class Section : uint8_t { Source, Model, Data, Loss, Plan, Learning, Run, Output, File };
 std::string_view to_string(Section section);
 
 /// What another value of the option changes.
@@ -92,6 +92,9 @@ struct RowOf {
   std::optional<std::string> (*kept)(const Request& request) = nullptr;
   std::string_view not_in_python = {};  ///< why it has no keyword
   bool is_required = false;
+  /// Whether this value names a file or a folder, which in a run file lies relative to it. Null: no
+  /// value does.
+  bool (*is_path)(std::string_view value) = nullptr;
 };
 
 /// All of a command, in the order in which the help shows them: of `penstock train`, `stream` and
@@ -107,6 +110,9 @@ std::span<const RowOf<ProfileRequest>> rows_of();
 template <>
 std::span<const RowOf<SearchRequest>> rows_of();
 
+/// Sets the value as one would write it behind the option. Throws ConfigError for what is no such
+/// value. Flags: "yes" or "no".
+void set_text(const Slot& slot, const std::string& text);
 /// Whether the option stands alone, without a value behind it.
 bool is_flag(const Slot& slot);
 /// The value as one would write it behind the option; empty: not chosen. Flags: "yes" or "no".

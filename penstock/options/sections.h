@@ -109,6 +109,17 @@ RowOf<R> with_zero(RowOf<R> row) {
   return row;
 }
 
+/// All values are paths, or those of data, or programs.
+inline bool names_a_file(std::string_view) { return true; }
+bool names_data(std::string_view value);
+inline bool names_a_program(std::string_view value) { return value.ends_with(".pt2"); }
+/// A row whose value is a file or a folder.
+template <class R>
+RowOf<R> path(RowOf<R> row, bool (*is_path)(std::string_view value) = names_a_file) {
+  row.is_path = is_path;
+  return row;
+}
+
 /// The rows of a section; those without a keyword in Python have this reason.
 template <class R>
 std::vector<RowOf<R>> in(Section section, std::string_view not_in_python,
@@ -143,6 +154,7 @@ std::vector<RowOf<R>> model_rows(bool is_required) {
                              "of: {}",
                              fmt::join(model::kZooNames, ", ")));
   name.is_required = is_required;
+  name.is_path = names_a_program;
   return {
       std::move(name),
       row<&R::model, &ModelRequest::width>(
@@ -317,6 +329,19 @@ RowOf<R> json_row() {
   return row<&R::output, &decltype(R::output)::json>(
       "--json",
       "Print one JSON object on standard output; progress and messages go to standard error");
+}
+
+/// Of commands whose options are all rows.
+template <class R>
+std::vector<RowOf<R>> file_rows() {
+  return in<R>(
+      Section::File, "a keyword for each option is Python's own form of it",
+      {path(row<&R::file, &RunFileSection::config>(
+           "--config",
+           "Read options from this file (TOML), each by its name without the dashes. Those of the "
+           "command line win; relative paths are relative to the file; docs/operating.md")),
+       row<&R::file, &RunFileSection::prints>(
+           "--print-config", "Print the run file of these options instead of running")});
 }
 
 std::vector<Row> plan_rows();

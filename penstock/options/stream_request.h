@@ -67,6 +67,7 @@ struct StreamRequest {
   StreamPlanSection plan = {};
   StreamRunRequest run = {};
   StreamOutputRequest output = {};
+  RunFileSection file = {};
 };
 
 /// What can be said before a source is opened or a model is made. Throws ConfigError that names the

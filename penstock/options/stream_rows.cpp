@@ -61,14 +61,20 @@ Slot stream_weights(OfStream& request) {
                        [](plan::WeightPolicy policy) { return to_string(policy); });
 }
 
+bool names_source_file(std::string_view source) {
+  return source != "generated" && source != "-" && !source.starts_with("camera:") &&
+         source.find("://") == std::string_view::npos;
+}
+
 std::vector<StreamRow> source_rows() {
   using S = SourceRequest;
   return in<OfStream>(
       Section::Source,
-      {row<&OfStream::source, &S::name>(
-           "--source",
-           "Where frames come from: generated (a moving scene), camera:0, a video file, a "
-           "folder of images, rtsp://... or http://..., or - (raw frames on standard input)"),
+      {path(row<&OfStream::source, &S::name>(
+                "--source",
+                "Where frames come from: generated (a moving scene), camera:0, a video file, a "
+                "folder of images, rtsp://... or http://..., or - (raw frames on standard input)"),
+            names_source_file),
        row<&OfStream::source, &S::size>(
            "--size",
            "Width and height of a frame, 640x480: needed for raw frames; others are resized "
@@ -126,7 +132,7 @@ std::vector<StreamRow> stream_plan_rows() {
   using Run = StreamRunRequest;
   return in<OfStream>(
       Section::Plan,
-      {row<&OfStream::plan, &P::file>("--plan", "Run with this plan (JSON)"),
+      {path(row<&OfStream::plan, &P::file>("--plan", "Run with this plan (JSON)")),
        of_stream_plan(
            row<OfStream>("--strategy", stream_strategy,
                          "online (stages work on different frames) or serial (one worker)")),
@@ -149,8 +155,8 @@ std::vector<StreamRow> stream_plan_rows() {
            "--cuda-graphs",
            "On GPUs, give all kernels of a forward or backward pass in one call; not with "
            "--weights stash"),
-       of_stream_plan(row<&OfStream::plan, &P::profile>(
-           "--profile", "Plan from this profile of one frame instead of measuring")),
+       of_stream_plan(path(row<&OfStream::plan, &P::profile>(
+           "--profile", "Plan from this profile of one frame instead of measuring"))),
        row<&OfStream::plan, &P::fps>(
            "--fps",
            "Frames per second that are wanted: takes the fewest stages that reach it, or "
@@ -178,10 +184,10 @@ std::vector<StreamRow> stream_run_rows() {
        row<&OfStream::run, &Run::stall_s>("--stall",
                                           "Give up when no frame has come for so many seconds",
                                           kLeastPause_s, kMostSeconds),
-       row<&OfStream::run, &Run::checkpoint>(
+       path(row<&OfStream::run, &Run::checkpoint>(
            "--checkpoint",
            "Folder for the weights: saved at the end, on SIGUSR1 and as --save-every says; the "
-           "two newest are kept"),
+           "two newest are kept")),
        row<&OfStream::run, &Run::resume>(
            "--resume",
            "Continue with the newest weights of the folder, and at their frame of the "
@@ -208,7 +214,7 @@ std::span<const StreamRow> rows_of() {
   static const std::vector<StreamRow> kRows = joined<OfStream>(
       {source_rows(), in<OfStream>(Section::Model, model_rows<OfStream>(/*is_required=*/false)),
        stream_learning_rows(), stream_plan_rows(), stream_run_rows(), stream_output_rows(),
-       in<OfStream>(Section::Run, {seed_row<OfStream>()})});
+       in<OfStream>(Section::Run, {seed_row<OfStream>()}), file_rows<OfStream>()});
   return kRows;
 }
 

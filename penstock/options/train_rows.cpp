@@ -93,11 +93,13 @@ std::vector<Row> data_rows() {
       Section::Data, "data comes with the calls of fit and step",
       {{.name = "--data",
         .slot = at<&R::data, &DataRequest::name>,
-        .help = fmt::format("{} (default: {})", train::data_format_help(), kUsualData)},
+        .help = fmt::format("{} (default: {})", train::data_format_help(), kUsualData),
+        .is_path = names_data},
        {.name = "--test-data",
         .slot = at<&R::data, &DataRequest::test_file>,
         .help = "File or folder with the test samples (default: those of --data, or a part of "
-                "them)"},
+                "them)",
+        .is_path = names_a_file},
        {.name = "--test-share",
         .slot = at<&R::data, &DataRequest::test_share>,
         .help = "The part of a file's samples that is for the test, where it has no others",
@@ -127,7 +129,8 @@ std::vector<Row> data_rows() {
         .most = kMaxThreads},
        {.name = "--data-folder",
         .slot = at<&R::data, &DataRequest::folder>,
-        .help = "The data folder of data sets that need one"},
+        .help = "The data folder of data sets that need one",
+        .is_path = names_a_file},
        {.name = "--train-samples",
         .slot = at<&R::data, &DataRequest::train_samples>,
         .help = "Use only the first N training samples",
@@ -251,12 +254,14 @@ std::vector<Row> run_rows() {
         .help = "In a job: how connections between ranks are encrypted. off; secret: with "
                 "PENSTOCK_JOB_TOKEN as the key; or a folder with tls.crt, tls.key and ca.crt "
                 "(default: PENSTOCK_TLS, or off)",
-        .idle = without_job},
+        .idle = without_job,
+        .is_path = [](std::string_view value) { return value != "off" && value != "secret"; }},
        {.name = "--checkpoint",
         .slot = at<&R::run, &RunRequest::checkpoint>,
         .help = "Folder for checkpoints: saved after every epoch and when interrupted; one that "
                 "holds a checkpoint needs --resume",
-        .excludes = {"--check-against-serial"}},
+        .excludes = {"--check-against-serial"},
+        .is_path = names_a_file},
        {.name = "--resume",
         .slot = at<&R::run, &RunRequest::resume>,
         .help = "Continue from the newest checkpoint in the folder; at step 0 where there is none",
@@ -278,25 +283,34 @@ std::vector<Row> output_rows() {
       {{.name = "--history",
         .slot = at<&R::output, &OutputRequest::history>,
         .help = "Write loss, learning rate and gradient norm of every step to this file (JSON)",
-        .excludes = {"--check-against-serial"}},
+        .excludes = {"--check-against-serial"},
+        .is_path = names_a_file},
        {.name = "--html",
         .slot = at<&R::output, &OutputRequest::html>,
         .help =
             "Write an HTML page about the run to this file: timelines, memory, curves; needs no "
             "network",
-        .excludes = {"--check-against-serial"}},
+        .excludes = {"--check-against-serial"},
+        .is_path = names_a_file},
        {.name = "--trace",
         .slot = at<&R::output, &OutputRequest::trace>,
         .help = "Write predicted and measured timelines to this file (Chrome/Perfetto)",
-        .excludes = {"--check-against-serial"}},
+        .excludes = {"--check-against-serial"},
+        .is_path = names_a_file},
        json_row<R>()});
 }
 
 }  // namespace
 
+bool names_data(std::string_view value) {
+  return std::none_of(
+      train::kDataFormats.begin(), train::kDataFormats.end(),
+      [value](const train::DataFormatRow& row) { return !row.is_own() && row.name == value; });
+}
+
 std::string_view to_string(Section section) {
-  constexpr std::string_view kNames[] = {"Source", "Model",    "Data", "Loss",
-                                         "Plan",   "Learning", "Run",  "Results"};
+  constexpr std::string_view kNames[] = {"Source",   "Model", "Data",    "Loss",    "Plan",
+                                         "Learning", "Run",   "Results", "Run file"};
   return kNames[static_cast<size_t>(section)];
 }
 
@@ -307,7 +321,7 @@ std::span<const Row> rows_of() {
                        joined<R>({model_rows<R>(/*is_required=*/true), sample_rows<R>(),
                                   trained_program_rows()})),
                  data_rows(), in<R>(Section::Loss, "", loss_rows<R>()), plan_rows(),
-                 learning_rows(), run_rows(), output_rows()});
+                 learning_rows(), run_rows(), output_rows(), file_rows<R>()});
   return kRows;
 }
 

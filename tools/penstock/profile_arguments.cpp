@@ -109,8 +109,9 @@ CLI::App* add_profile(CLI::App& parent, options::ProfileRequest& request) {
 }
 
 void check_profile(const options::ProfileRequest& request) {
-  check_outputs({{"--output", request.output.file}},
-                {{"--model", request.model.name}, {"--device", request.run.device}});
+  check_outputs({{"--output", request.output.file}}, {{"--model", request.model.name},
+                                                      {"--device", request.run.device},
+                                                      {"--config", request.file.config}});
   options::check(request);
 }
 

@@ -6,18 +6,14 @@
 
 namespace penstock {
 
-namespace {
+int64_t toml_line(const toml::node& node) { return static_cast<int64_t>(node.source().begin.line); }
 
-int64_t line_of(const toml::node& node) { return static_cast<int64_t>(node.source().begin.line); }
-
-std::string_view type_of(const toml::node& node) {
+std::string_view toml_type(const toml::node& node) {
   constexpr std::array<std::string_view, 11> kNames = {
       "nothing",   "a table", "an array", "a string",        "an integer",    "a float",
       "a boolean", "a date",  "a time",   "a date and time", "something else"};
   return kNames[std::min(static_cast<size_t>(node.type()), kNames.size() - 1)];
 }
-
-}  // namespace
 
 toml::table parse_toml(std::string_view text, std::string_view place, const TomlBounds& bounds) {
   if (text.size() > bounds.most_bytes) {
@@ -45,7 +41,7 @@ const toml::table* toml_table_of(const toml::table& root, std::string_view key,
   const toml::node* node = root.get(key);
   if (node == nullptr) return nullptr;
   if (!node->is_table())
-    throw ParseError(place, line_of(*node), fmt::format("expected [{}] to be a table", key));
+    throw ParseError(place, toml_line(*node), fmt::format("expected [{}] to be a table", key));
   return node->as_table();
 }
 
@@ -55,7 +51,7 @@ std::vector<const toml::table*> toml_tables_of(const toml::table& root, std::str
   const toml::node* node = root.get(key);
   if (node == nullptr) return tables;
   const auto refuse = [&](const toml::node& what) {
-    throw ParseError(place, line_of(what),
+    throw ParseError(place, toml_line(what),
                      fmt::format("expected '{}' to be [[{}]] tables", key, key));
   };
   if (!node->is_array()) refuse(*node);
@@ -73,19 +69,19 @@ std::string TomlTable::name_of(std::string_view key) const {
 std::string TomlTable::prefix() const { return path_.empty() ? "" : path_ + ": "; }
 
 void TomlTable::fail(std::string_view key, const toml::node& node, std::string_view message) const {
-  throw ParseError(place_, line_of(node), fmt::format("{}: {}", name_of(key), message));
+  throw ParseError(place_, toml_line(node), fmt::format("{}: {}", name_of(key), message));
 }
 
 template <class T>
 T TomlTable::expect(std::string_view key, const toml::node& node, std::string_view expected) const {
   if (const auto* value = node.as<T>()) return value->get();
-  fail(key, node, fmt::format("expected {}, found {}", expected, type_of(node)));
+  fail(key, node, fmt::format("expected {}, found {}", expected, toml_type(node)));
 }
 
 void TomlTable::allow_only(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, node] : table_) {
     if (std::find(keys.begin(), keys.end(), key.str()) != keys.end()) continue;
-    throw ParseError(place_, line_of(node),
+    throw ParseError(place_, toml_line(node),
                      fmt::format("{}unknown key '{}', expected one of: {}", prefix(),
                                  key.str().substr(0, 60), fmt::join(keys, ", ")));
   }
@@ -93,7 +89,7 @@ void TomlTable::allow_only(std::initializer_list<std::string_view> keys) const {
 
 void TomlTable::require(std::string_view key) const {
   if (!table_.contains(key))
-    throw ParseError(place_, line_of(table_),
+    throw ParseError(place_, toml_line(table_),
                      fmt::format("{}the key '{}' is missing", prefix(), key));
 }
 
@@ -114,7 +110,7 @@ void TomlTable::read(std::string_view key, double& result) const {
   const toml::node* node = table_.get(key);
   if (node == nullptr) return;
   if (!node->is_number())
-    fail(key, *node, fmt::format("expected a number, found {}", type_of(*node)));
+    fail(key, *node, fmt::format("expected a number, found {}", toml_type(*node)));
   result = *node->value<double>();
 }
 

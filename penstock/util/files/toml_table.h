@@ -33,6 +33,11 @@ struct TomlBounds {
 /// Throws ParseError for text beyond the bounds and for text that is not TOML.
 toml::table parse_toml(std::string_view text, std::string_view place, const TomlBounds& bounds);
 
+/// Where the value stands in its text, from 1.
+int64_t toml_line(const toml::node& node);
+/// "a table", "an integer", ...: for messages.
+std::string_view toml_type(const toml::node& node);
+
 /// The table of [key], or nothing when the key is missing. Throws ParseError when it is not a
 /// table.
 const toml::table* toml_table_of(const toml::table& root, std::string_view key,

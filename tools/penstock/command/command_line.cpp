@@ -19,6 +19,7 @@
 
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
+#include "tools/penstock/command/run_file_words.h"
 
 namespace penstock::tool {
 
@@ -171,8 +172,11 @@ int run(int argc, char** argv, const MakeCommands& make_commands, bool only_chec
   const std::vector<Command> commands = make_commands(app);
   app.footer(codes + "\nEach command has its own options: try `penstock train --help`.");
   for (const Command& command : commands) refuse_odd_values(*command.app);
+  std::vector<std::string> words = with_run_file({argv, argv + argc});
+  words.erase(words.begin());
+  std::reverse(words.begin(), words.end());  // as the parser wants them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::Success& success) {  // --help, --version
     if (only_check) return kExitYes;
     const int code = app.exit(success);

@@ -104,15 +104,19 @@ void add_rows(CLI::App& app, Request& request) {
   }
 }
 
+template <class Request>
 std::vector<std::string_view> given_rows(const CLI::App& app) {
   std::vector<std::string_view> given;
-  for (const options::Row& row : options::train_rows()) {
+  for (const options::RowOf<Request>& row : options::rows_of<Request>()) {
     const CLI::Option* const option = app.get_option_no_throw(std::string(row.name));
     if (option != nullptr && !option->empty()) given.push_back(row.name);
   }
   return given;
 }
 
+template std::vector<std::string_view> given_rows<options::TrainRequest>(const CLI::App&);
+template std::vector<std::string_view> given_rows<options::StreamRequest>(const CLI::App&);
+template std::vector<std::string_view> given_rows<options::ProfileRequest>(const CLI::App&);
 template void add_rows(CLI::App& app, options::TrainRequest& request);
 template void add_rows(CLI::App& app, options::StreamRequest& request);
 template void add_rows(CLI::App& app, options::ProfileRequest& request);

@@ -16,7 +16,8 @@ namespace penstock::tool {
 template <class Request>
 void add_rows(CLI::App& app, Request& request);
 
-/// The rows of a training that the user named.
+/// The rows that the user named.
+template <class Request = options::TrainRequest>
 std::vector<std::string_view> given_rows(const CLI::App& app);
 
 }  // namespace penstock::tool

@@ -19,7 +19,8 @@ void check(const TrainArguments& arguments) {
                  {"--html", request.output.html}},
                 {{"--plan", request.plan.file},
                  {"--profile", request.plan.profile},
-                 {"--model", request.model.name}});
+                 {"--model", request.model.name},
+                 {"--config", request.file.config}});
 }
 
 }  // namespace penstock::tool

@@ -22,6 +22,7 @@
 #include "tools/penstock/command/child.h"
 #include "tools/penstock/command/command.h"
 #include "tools/penstock/command/model_options.h"
+#include "tools/penstock/command/run_file_words.h"
 #include "tools/penstock/profile_arguments.h"
 #include "tools/penstock/stream/stream_arguments.h"
 #include "tools/penstock/train/train_arguments.h"
@@ -80,15 +81,30 @@ fs::path find_training_part() {
                   all.front().string(), all.size() > 1 ? " or " + all.back().string() : ""));
 }
 
+/// Whether that is all that is asked for.
+template <class Arguments>
+bool prints_run_file(const Arguments& arguments, const CLI::App& app) {
+  if constexpr (requires { arguments.file; }) {
+    if (arguments.file.prints) print_run_file(arguments, app);
+    return arguments.file.prints;
+  } else if constexpr (requires { arguments.request; }) {
+    return prints_run_file(arguments.request, app);
+  } else {
+    return false;
+  }
+}
+
 /// A command whose options are parsed and checked here, and which runs in the training part.
 /// `prepare` sets the environment of that part.
 template <class Arguments, class Add, class Check>
 Command elsewhere(
     CLI::App& parent, char** argv, Add add, Check check, void (*prepare)() = [] {}) {
   auto arguments = std::make_shared<Arguments>();
-  return {add(parent, *arguments),
-          [arguments, argv, check, prepare]() -> int {
+  CLI::App* const app = add(parent, *arguments);
+  return {app,
+          [arguments, app, argv, check, prepare]() -> int {
             check(*arguments);
+            if (prints_run_file(*arguments, *app)) return kExitYes;
             prepare();
             start_training_part(argv);
           },
