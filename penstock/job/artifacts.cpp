@@ -40,9 +40,16 @@ std::string page_of(const std::string& model, const Outcome& outcome,
   return report::html_report(input);
 }
 
+/// The file that a resumed run goes on with; empty: none.
+std::string history_of(const options::TrainRequest& request) {
+  if (!request.output.history.empty() || request.operation.folder.empty())
+    return request.output.history;
+  return in_run_folder(request, kHistoryFile);
+}
+
 /// What the file has of earlier runs of the training that this one has continued.
 report::History earlier_history(const PreparedRun& run, const Listener& listener) {
-  const std::string& path = run.request.output.history;
+  const std::string path = history_of(run.request);
   std::error_code ignored;
   if (!run.train.resume || path.empty() || !std::filesystem::is_regular_file(path, ignored))
     return {};
@@ -91,13 +98,24 @@ std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult
   if (was_complete && (!output.history.empty() || !output.html.empty()))
     listener.tell("nothing was trained: --history and --html write nothing\n");
   std::vector<Artifact> all;
-  if (!output.history.empty() && !was_complete) {
-    all.push_back({output.history,
-                   [made, model] { return history_json(model, made->outcome, made->earlier); }});
-  }
-  if (!output.html.empty() && !was_complete) {
-    all.push_back(
-        {output.html, [made, model] { return page_of(model, made->outcome, made->earlier); }});
+  const auto add = [&](const std::string& path,
+                       std::string (*make)(const Results&, const std::string&)) {
+    if (!path.empty() && !was_complete)
+      all.push_back({path, [made, make, model] { return make(*made, model); }});
+  };
+  const auto history = [](const Results& results, const std::string& name) {
+    return history_json(name, results.outcome, results.earlier);
+  };
+  const auto page = [](const Results& results, const std::string& name) {
+    return page_of(name, results.outcome, results.earlier);
+  };
+  add(output.history, history);
+  add(output.html, page);
+  if (!run.request.operation.folder.empty()) {
+    add(in_run_folder(run.request, kHistoryFile), history);
+    add(in_run_folder(run.request, kReportFile), page);
+    add(in_run_folder(run.request, kResultsFile),
+        [](const Results& results, const std::string&) { return summary_json(results.outcome); });
   }
   if (!output.trace.empty() && made->predicted) {
     all.push_back({output.trace, [made] {

@@ -106,6 +106,8 @@ class Preparation {
     for (const LargeBatchNote& note : run_->large_batch)
       listener_.tell(fmt::format("large batch, {}: {}\n", note.rule, note.text));
     run_->job = job;
+    run_->record.asked = request;
+    run_->record.given = options_.given;
     run_->train = options::train_options_of(run_->request);
     run_->train.stop = options_.stop;
     run_->train.data_threads =
@@ -130,6 +132,7 @@ class Preparation {
     warn(offload_warning(run_->train.plan, options_.devices), will_train());
     warn(precision_warning(run_->train.plan, options_.devices), will_train());
     compile();
+    record();
     return std::move(*run_);
   }
 
@@ -155,6 +158,7 @@ class Preparation {
       train::DataSplit data = data_for(model, completed);
       train::require_some_target(*data.train);
       run_.emplace(PreparedRun{.request = std::move(completed),
+                               .record = {},
                                .model = std::move(model),
                                .data = std::move(data),
                                .world = nullptr,
@@ -202,8 +206,11 @@ class Preparation {
         run_->lock =
             std::make_unique<train::RunLock>(train::folder_of_checkpoints(folder), patience);
       }
+      claim_run_folder(run_->request);
       const options::OutputRequest& output = run_->request.output;
-      for (const std::string& file : {output.history, output.html, output.trace}) {
+      const std::string results =
+          run_->request.operation.folder.empty() ? "" : in_run_folder(run_->request, kResultsFile);
+      for (const std::string& file : {output.history, output.html, output.trace, results}) {
         if (!file.empty())
           run_->output_locks.push_back(std::make_unique<OutputLock>(file, patience));
       }
@@ -235,6 +242,24 @@ class Preparation {
     request.run.batch_size = run_->train.mini_batch_size;
     run_->model = compiled_for(run_->model, run_->train.plan, request,
                                {.stop = options_.stop, .listener = listener_, .job = run_->job});
+  }
+
+  /// What is known before the first step, in the folder of the run.
+  void record() {
+    if (!will_train()) return;
+    const auto write = [&]() -> std::string {
+      RunRecord& record = run_->record;
+      record.model = model_digest(run_->model);
+      record.data = run_->train.settings.at("--data");
+      record.ranks = run_->job == nullptr ? 1 : run_->job->ranks();
+      record.mini_batch_size = run_->train.mini_batch_size;
+      write_run_folder(record, run_->train.plan);
+      return "";
+    };
+    if (run_->job == nullptr)
+      write();
+    else
+      run_->job->from_first(write);
   }
 
   /// How long the learning rate's schedule will be, also where it goes on.

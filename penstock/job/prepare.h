@@ -20,6 +20,7 @@
 #include "penstock/job/job.h"
 #include "penstock/job/large_batch.h"
 #include "penstock/job/listener.h"
+#include "penstock/job/run_folder.h"
 #include "penstock/model/model.h"
 #include "penstock/options/request.h"
 #include "penstock/runtime/fabric/world.h"
@@ -49,6 +50,7 @@ struct PrepareOptions {
 /// All that is decided before a run. Changes no more.
 struct PreparedRun {
   options::TrainRequest request;  ///< with the loss of the model, and the plan's micro-batches
+  RunRecord record;               ///< of a run folder
   model::Model model;
   train::DataSplit data;
   Job* job = nullptr;  ///< not owned; null: this process alone

@@ -145,11 +145,24 @@ struct LargeBatchSection {
   int64_t base = kUsualBatchSize;        ///< samples of a step for which the learning rate is given
 };
 
+/// How lines on standard error look.
+enum class LogForm : uint8_t { Console, Text, Json };
+
 struct OutputRequest {
   std::string history;
   std::string html;
   std::string trace;
   bool json = false;
+};
+
+/// What a run leaves for those who start it and watch it.
+struct OperationRequest {
+  std::string folder;  ///< with all that is needed to do it again; empty: none
+  /// Of the first rank of a host, the others behind it; 0: any free one. Nothing: no numbers.
+  std::optional<int> metrics_port;
+  std::string metrics_address = "127.0.0.1";
+  LogForm log = LogForm::Console;
+  std::string health_file;  ///< empty: none
 };
 
 /// The request in a file (run_file.h).
@@ -169,6 +182,7 @@ struct TrainRequest {
   PlanSection plan = {};
   RunRequest run = {};
   OutputRequest output = {};
+  OperationRequest operation = {};
   RunFileSection file = {};
 };
 

@@ -45,7 +45,18 @@ using Slot = std::variant<bool*, Off, int*, int64_t*, uint64_t*, double*, std::s
                           std::optional<int64_t>*, std::optional<double>*,
                           std::optional<std::string>*, Named>;
 
-enum class Section : uint8_t { Source, Model, Data, Loss, Plan, Learning, Run, Output, File };
+enum class Section : uint8_t {
+  Source,
+  Model,
+  Data,
+  Loss,
+  Plan,
+  Learning,
+  Run,
+  Output,
+  Operation,
+  File
+};
 std::string_view to_string(Section section);
 
 /// What another value of the option changes.

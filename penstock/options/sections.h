@@ -346,5 +346,6 @@ std::vector<RowOf<R>> file_rows() {
 
 std::vector<Row> plan_rows();
 std::vector<Row> learning_rows();
+std::vector<Row> operation_rows();
 
 }  // namespace penstock::options

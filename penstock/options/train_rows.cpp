@@ -309,8 +309,8 @@ bool names_data(std::string_view value) {
 }
 
 std::string_view to_string(Section section) {
-  constexpr std::string_view kNames[] = {"Source",   "Model", "Data",    "Loss",    "Plan",
-                                         "Learning", "Run",   "Results", "Run file"};
+  constexpr std::string_view kNames[] = {"Source",   "Model", "Data",    "Loss",      "Plan",
+                                         "Learning", "Run",   "Results", "Operation", "Run file"};
   return kNames[static_cast<size_t>(section)];
 }
 
@@ -321,7 +321,7 @@ std::span<const Row> rows_of() {
                        joined<R>({model_rows<R>(/*is_required=*/true), sample_rows<R>(),
                                   trained_program_rows()})),
                  data_rows(), in<R>(Section::Loss, "", loss_rows<R>()), plan_rows(),
-                 learning_rows(), run_rows(), output_rows(), file_rows<R>()});
+                 learning_rows(), run_rows(), output_rows(), operation_rows(), file_rows<R>()});
   return kRows;
 }
 
