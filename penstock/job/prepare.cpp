@@ -158,7 +158,7 @@ class Preparation {
       train::DataSplit data = data_for(model, completed);
       train::require_some_target(*data.train);
       run_.emplace(PreparedRun{.request = std::move(completed),
-                               .record = {},
+                               .record = RunRecord(),
                                .model = std::move(model),
                                .data = std::move(data),
                                .world = nullptr,

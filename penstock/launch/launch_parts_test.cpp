@@ -56,6 +56,14 @@ TEST(LinePrefixer, PassesOnWholeLines) {
   EXPECT_EQ(lines.back(), "[rank 2] lo\n");
 }
 
+TEST(LinePrefixer, LeavesObjectsOfALogAsTheyAre) {
+  std::string out;
+  const auto sink = [&](std::string_view line) { out += line; };
+  LinePrefixer prefixer("[rank 2] ");
+  prefixer.add("{\"time\":\"x\",\"rank\":2}\n{\"time\":\ntext\n", sink);
+  EXPECT_EQ(out, "{\"time\":\"x\",\"rank\":2}\n[rank 2] {\"time\":\n[rank 2] text\n");
+}
+
 TEST(LinePrefixer, BoundsLines) {
   constexpr size_t kMost = LinePrefixer::kMostLineBytes;
   for (const size_t piece : {size_t{1000}, kMost, 3 * kMost}) {

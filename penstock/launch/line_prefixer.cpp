@@ -30,7 +30,10 @@ void LinePrefixer::finish(const Sink& sink) {
 
 void LinePrefixer::pass_on(const Sink& sink) {
   line_ += '\n';
-  sink(line_);
+  const std::string_view line(line_);
+  const bool is_object =
+      line.substr(prefix_size_).starts_with("{\"time\":") && line.ends_with("}\n");
+  sink(is_object ? line.substr(prefix_size_) : line);
   line_.resize(prefix_size_);
 }
 

@@ -1,4 +1,5 @@
-// Cuts a stream of bytes into lines and puts a prefix before each.
+// Cuts a stream of bytes into lines and puts a prefix before each, but for the JSON objects of a
+// log (train --log-format json), which have their rank.
 //
 //   LinePrefixer lines("[rank 2] ");
 //   lines.add("loss 0.5\nlo", out);  // out: "[rank 2] loss 0.5\n"

@@ -32,7 +32,7 @@ Addresses addresses_of(const std::string& host, int port) {
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
     throw ConfigError(fmt::format(
-        "cannot show the page at host '{}': {}; expected a name or address of this machine, such "
+        "cannot listen at host '{}': {}; expected a name or address of this machine, such "
         "as 127.0.0.1 (this machine only) or 0.0.0.0 (everybody who can reach it)",
         printable(host), gai_strerror(error)));
   }
@@ -43,23 +43,23 @@ Addresses addresses_of(const std::string& host, int port) {
   const std::string place = host_and_port(printable(host), port);
   if (error == EADDRINUSE) {
     throw ConfigError(fmt::format(
-        "cannot show the page at {}: another program listens there; choose another port, or 0 for "
+        "cannot listen at {}: another program listens there; choose another port, or 0 for "
         "any free one",
         place));
   }
   if (error == EACCES || error == EPERM) {
     throw ConfigError(fmt::format(
-        "cannot show the page at {}: no permission; ports below 1024 usually need a privilege: "
+        "cannot listen at {}: no permission; ports below 1024 usually need a privilege: "
         "choose one from 1024 to 65535, or 0 for any free one",
         place));
   }
   if (error == EADDRNOTAVAIL) {
     throw ConfigError(
-        fmt::format("cannot show the page at {}: this machine does not have that address; use "
+        fmt::format("cannot listen at {}: this machine does not have that address; use "
                     "127.0.0.1 (this machine only) or 0.0.0.0 (everybody who can reach it)",
                     place));
   }
-  throw ConfigError(fmt::format("cannot show the page at {}: {}", place, std::strerror(error)));
+  throw ConfigError(fmt::format("cannot listen at {}: {}", place, std::strerror(error)));
 }
 
 // -1 with errno if the address cannot be used.

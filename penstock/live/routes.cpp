@@ -4,31 +4,11 @@
 
 #include <array>
 
-#include "penstock/live/host_check.h"
 #include "penstock/live/page/page_assets.h"
 #include "penstock/util/check.h"
 
 namespace penstock::live {
 namespace {
-
-// What comes from here may use nothing from elsewhere, and no other site may show or read it.
-constexpr std::array<std::pair<const char*, const char*>, 6> kSecurityHeaders{{
-    {"Content-Security-Policy",
-     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
-    {"X-Content-Type-Options", "nosniff"},
-    {"X-Frame-Options", "DENY"},
-    {"Referrer-Policy", "no-referrer"},
-    {"Cross-Origin-Resource-Policy", "same-origin"},
-    {"Cache-Control", "no-store"},
-}};
-
-Answer answer_of(int status, std::string_view type) {
-  Answer answer;
-  answer.status = status;
-  for (const auto& [name, value] : kSecurityHeaders) answer.headers.emplace_back(name, value);
-  if (!type.empty()) answer.headers.emplace_back("Content-Type", type);
-  return answer;
-}
 
 struct PageFile {
   std::string_view path;
@@ -44,7 +24,7 @@ constexpr std::array<PageFile, 4> kPageFiles{{
 }};
 
 Answer picture_answer(const Picture& picture, std::string_view known_tag) {
-  if (picture.width <= 0 || picture.height <= 0) return answer_of(204, "");
+  if (picture.width <= 0 || picture.height <= 0) return typed_answer(204, "");
   PENSTOCK_CHECK(picture.channels == 1 || picture.channels == 3, picture.channels);
   PENSTOCK_CHECK(picture.pixels.size() / picture.channels / picture.width ==
                          static_cast<size_t>(picture.height) &&
@@ -52,7 +32,7 @@ Answer picture_answer(const Picture& picture, std::string_view known_tag) {
                  picture.width, picture.height, picture.channels, picture.pixels.size());
   const std::string tag = picture.frame < 0 ? "" : fmt::format("\"{}\"", picture.frame);
   const bool is_known = !tag.empty() && tag == known_tag;
-  Answer answer = answer_of(is_known ? 304 : 200, is_known ? "" : "application/octet-stream");
+  Answer answer = typed_answer(is_known ? 304 : 200, is_known ? "" : "application/octet-stream");
   if (!tag.empty()) answer.headers.emplace_back("ETag", tag);
   if (is_known) return answer;
   answer.headers.emplace_back("Penstock-Width", fmt::to_string(picture.width));
@@ -65,29 +45,16 @@ Answer picture_answer(const Picture& picture, std::string_view known_tag) {
 
 }  // namespace
 
-Answer text_answer(int status, std::string text) {
-  Answer answer = answer_of(status, "text/plain; charset=utf-8");
-  answer.body = std::move(text);
-  return answer;
-}
-
 Answer answer_to(const Request& request, const LiveSource& source, std::string_view host) {
-  if (!is_allowed_host(request.host, host)) {
-    return text_answer(403, "This server answers only to its own names, such as localhost.\n");
-  }
-  if (request.method != "GET" && request.method != "HEAD") {
-    Answer answer = text_answer(405, "Only GET and HEAD are answered.\n");
-    answer.headers.emplace_back("Allow", "GET, HEAD");
-    return answer;
-  }
+  if (Answer refusal = checked(request, host); refusal.status != 200) return refusal;
   for (const PageFile& file : kPageFiles) {
     if (request.path != file.path) continue;
-    Answer answer = answer_of(200, file.type);
+    Answer answer = typed_answer(200, file.type);
     answer.lasting_body = file.content();
     return answer;
   }
   if (request.path == "/state") {
-    Answer answer = answer_of(200, "application/json");
+    Answer answer = typed_answer(200, "application/json");
     answer.body = source.state();
     return answer;
   }

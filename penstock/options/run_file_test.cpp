@@ -35,6 +35,8 @@ const std::map<std::string_view, std::string> kOtherValues = {{"--strategy", "1f
                                                               {"--large-batch", "all,-gamma"},
                                                               {"--task", "label"},
                                                               {"--serve", "8080"},
+                                                              {"--metrics", "9400"},
+                                                              {"--log-format", "json"},
                                                               {"--measure", "all"}};
 
 /// A value of the row that is not its usual one.

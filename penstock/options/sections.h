@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <limits>
 #include <optional>
@@ -19,6 +21,7 @@
 #include "penstock/model/zoo_names.h"
 #include "penstock/options/optimizer_text.h"
 #include "penstock/options/rows.h"
+#include "penstock/util/error.h"
 
 namespace penstock::options {
 
@@ -51,6 +54,22 @@ template <class Value, class Parse, class Text>
 Named named_or_none(std::optional<Value>& value, Parse parse, Text text) {
   return {[&value, parse](const std::string& name) { value = parse(name); },
           [&value, text] { return value ? std::string(text(*value)) : std::string(); }};
+}
+
+/// A member of an enumeration whose values have these names, in their order.
+template <class Value, size_t count>
+Named one_of(Value& value, const std::array<std::string_view, count>& names) {
+  return named(
+      value,
+      [&names](const std::string& name) {
+        const auto found = std::find(names.begin(), names.end(), name);
+        if (found == names.end()) {
+          throw ConfigError(
+              fmt::format("expected one of {}, found '{}'", fmt::join(names, ", "), name));
+        }
+        return static_cast<Value>(found - names.begin());
+      },
+      [&names](Value chosen) { return names[static_cast<size_t>(chosen)]; });
 }
 
 inline Named named_optimizer(model::OptimizerSpec& spec) {

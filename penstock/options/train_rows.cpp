@@ -25,22 +25,6 @@ Named bad_samples(DataRequest& data) {
           [&data] { return data.bad_samples == BadSamples::Skip ? "skip" : "fatal"; }};
 }
 
-/// A member of an enumeration whose values have these names, in their order.
-template <class Value, size_t count>
-Named one_of(Value& value, const std::array<std::string_view, count>& names) {
-  return named(
-      value,
-      [&names](const std::string& name) {
-        const auto found = std::find(names.begin(), names.end(), name);
-        if (found == names.end()) {
-          throw ConfigError(
-              fmt::format("expected one of {}, found '{}'", fmt::join(names, ", "), name));
-        }
-        return static_cast<Value>(found - names.begin());
-      },
-      [&names](Value chosen) { return names[static_cast<size_t>(chosen)]; });
-}
-
 Named fabric(RunRequest& run) {
   return {[&run](const std::string& name) { run.fabric = net::parse_fabric(name); },
           [&run] { return net::to_string(run.fabric); }};

@@ -25,9 +25,18 @@ class SegmentProgress {
   SegmentProgress(const TrainOptions& options, Progress so_far, int64_t correct, int64_t targets)
       : options_(options), progress_(so_far), correct_(correct), targets_(targets) {}
 
+  /// Hands on what workers do, to an observer that wants it.
+  void watch(runtime::RunOptions& run) const {
+    if (options_.observer == nullptr || !options_.observer->watches_actions()) return;
+    run.on_action = [observer = options_.observer](WorkerId worker, const auto& event) {
+      observer->on_action(worker, event);
+    };
+  }
+
   void add(const runtime::MiniBatchStats& stats, int64_t targets, bool counts_correct) {
     progress_.samples += stats.samples;
     ++progress_.mini_batch;
+    ++progress_.step;
     correct_ += stats.correct;
     targets_ += targets;
     if (options_.observer == nullptr) return;

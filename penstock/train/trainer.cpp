@@ -411,8 +411,10 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
        .epochs = options_.epochs,
        .mini_batch = next_mini_batch_,
        .mini_batches =
-           std::min(mini_batches_per_epoch_, next_mini_batch_ + total_steps_ - pipeline_.steps())},
+           std::min(mini_batches_per_epoch_, next_mini_batch_ + total_steps_ - pipeline_.steps()),
+       .step = pipeline_.steps()},
       epoch_correct_, epoch_targets_);
+  progress.watch(run_options);
   run_options.on_mini_batch = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
     progress.add(stats, batches.mini_batch_targets(id), evaluator_.counts_correct());
     // A disk that is full is reported now, not after the next epoch.

@@ -1,4 +1,4 @@
-# What operators need of penstock train: run folders.
+# What operators need of penstock train: run folders, metrics, logs, health, exit codes.
 source "$(dirname "$0")/lib.sh"
 
 tiny=(--model mlp --width 16 --data synthetic --train-samples 96 --test-samples 16 --epochs 2
@@ -55,4 +55,88 @@ run 0 launch -n 2 -- train "${tiny[@]}" --strategy dp --run-folder job
 grep -q '"ranks": 2' job/environment.json || fail "ranks: $(cat job/environment.json)"
 run 0 launch -n 2 -- train --config job/config.toml --json
 [ "$(losses out)" = "$(losses job/results.json)" ] || fail "a job again: other losses"
+
+# --- Metrics, logs and the health file of a run that is interrupted and goes on ---
+
+# get PORT [HOST]: what /metrics answers.
+get() {
+  exec 3<>"/dev/tcp/127.0.0.1/$1" || return 1
+  printf 'GET /metrics HTTP/1.0\r\nHost: %s\r\n\r\n' "${2:-localhost}" >&3
+  cat <&3
+  exec 3>&-
+}
+# port_in FILE RANK: waits until the rank has said where it listens.
+port_in() {
+  local i
+  for ((i = 0; i < 2000; i++)); do
+    port=$(grep "\"rank\":$2,.*metrics at" "$1" 2>/dev/null |
+      sed 's|.*metrics at http://127.0.0.1:\([0-9]*\)/.*|\1|')
+    [ -n "$port" ] && return
+    sleep 0.01
+  done
+  fail "rank $2 listens nowhere: $(cat "$1")"
+}
+# until_metrics PORT LINE: leaves `numbers` with such a line.
+until_metrics() {
+  local i
+  for ((i = 0; i < 2000; i++)); do
+    numbers=$(get "$1" | sed '1,/^\r$/d')
+    grep -qE "$2" <<<"$numbers" && return
+    sleep 0.02
+  done
+  fail "no '$2' at port $1: $numbers"
+}
+long=(--model mlp --width 16 --data synthetic --train-samples 96 --test-samples 16 --batch-size 16
+  --epochs 100000 --no-eval --workers 2 --log-format json --metrics 0)
+
+timeout 120 "$PENSTOCK" train "${long[@]}" --strategy 1f1b-flush --checkpoint held \
+  --health-file health --stopped-exit-code 75 >trained 2>log </dev/null &
+child=$!
+port_in log 0
+first=$port
+until_metrics "$first" '^penstock_steps_total\{rank="0"\} [1-9]'
+for name in loss step epoch samples_per_second idle_share checkpoints worker_waiting_seconds_total \
+  resident_memory_bytes; do
+  grep -q "^penstock_$name{rank=\"0\"" <<<"$numbers" || fail "no $name in: $numbers"
+done
+odd=$(grep -vE '^# HELP [a-z_]+ .+|^# TYPE [a-z_]+ (gauge|counter)$' <<<"$numbers" |
+  grep -vE '^[a-z_]+\{[^}]*\} [-+0-9.eNaInf]+$')
+[ -z "$odd" ] || fail "lines that Prometheus does not know: $odd"
+get "$first" evil.example | grep -q '403' || fail "a strange Host is answered"
+grep -q '"state":"training"' health || fail "health: $(cat health)"
+refused "--metrics: cannot listen at 127.0.0.1:$first: another program listens there" \
+  train "${tiny[@]}" --metrics "$first" --history never.json
+[ ! -e never.json ] || fail "trained in spite of a port in use"
+kill -TERM "$child"
+wait_within 60 "$child"
+[ "$code" -eq 75 ] || fail "interrupted: exit code $code, expected 75"
+[ -e held/latest ] || fail "nothing was saved"
+grep -q '"state":"interrupted"' health || fail "health: $(cat health)"
+grep -v '^{"time":"[0-9T:.-]*Z","rank":0,"level":"[a-z]*","message":.*}$' log >odd &&
+  fail "no JSON lines: $(cat odd)"
+grep -q '"event":"step"' log || fail "no line of a step"
+
+# As text; a failure has its line, and its exit code, too.
+run 0 train "${tiny[@]}" --log-format text
+grep -vE '^[0-9]{4}-[0-9-]+T[0-9:.]+Z rank 0 (info|warning|error): ' err >odd &&
+  fail "lines without time and rank: $(cat odd)"
+run 2 train --model mlp --data none.npz --log-format json --health-file health
+grep -q '"level":"error","message":".*none.npz' err || fail "an error as a line: $(cat err)"
+grep -q '"state":"failed"' health || fail "health: $(cat health)"
+refused "cannot" train "${tiny[@]}" --health-file no/such/health
+
+# A job: each rank has its numbers, with the bytes between them, and its file.
+timeout 120 "$PENSTOCK" launch -n 2 -- train "${long[@]}" --strategy dp --health-file alive \
+  --stopped-exit-code 75 >trained 2>log </dev/null &
+child=$!
+port_in log 1
+until_metrics "$port" '^penstock_sent_bytes_total\{rank="1"\} [1-9]'
+grep -q '^penstock_worker_busy_seconds_total{rank="1",worker="1"}' <<<"$numbers" ||
+  fail "rank 1 has no worker 1: $numbers"
+port_in log 0
+until_metrics "$port" '^penstock_steps_total\{rank="0"\} [1-9]'
+grep -q '"rank":1' alive.1 && grep -q '"rank":0' alive || fail "health of two ranks"
+kill -TERM "$child"
+wait_within 60 "$child"
+[ "$code" -eq 75 ] || fail "an interrupted job: exit code $code, expected 75: $(tail -n 3 log)"
 finish

@@ -23,7 +23,24 @@
 
 namespace penstock::tool {
 
+namespace {
+
+std::function<void(std::string_view)>& complaint() {
+  static std::function<void(std::string_view)> print;
+  return print;
+}
+
+}  // namespace
+
+void set_complaint(std::function<void(std::string_view what)> print) {
+  complaint() = std::move(print);
+}
+
 int complain(std::string_view what, int code) {
+  if (complaint()) {
+    complaint()(what);
+    return code;
+  }
   // Written as one piece: ranks of a job share the stream.
   std::string text = "penstock: ";
   for (size_t begin = 0; begin <= what.size();) {

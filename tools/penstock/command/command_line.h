@@ -20,6 +20,9 @@ int run_command_line(int argc, char** argv, const MakeCommands& make_commands);
 /// code, or does nothing and returns 0. Never throws.
 int check_command_line(int argc, char** argv, const MakeCommands& make_commands);
 
+/// How complain() prints from now on; empty: as it does without this.
+void set_complaint(std::function<void(std::string_view what)> print);
+
 /// Prints the message, a line each, on standard error and returns `code`. Messages quote their
 /// input: what could steer a terminal, or is no UTF-8, is shown as '?'.
 int complain(std::string_view what, int code);

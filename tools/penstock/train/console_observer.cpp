@@ -20,27 +20,34 @@ void ConsoleObserver::on_mini_batch(const train::Progress& p) {
                   format_rate(p.samples_per_s)));
 }
 
-void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
-  bar_.reset();
-  if (!(s.samples_per_s > 0)) return;  // stopped before the first step
-  std::cerr << fmt::format("epoch {}: loss {:.4f}", s.epoch + 1, s.loss);
+std::string epoch_text(const train::EpochSummary& s) {
+  if (!(s.samples_per_s > 0)) return {};
+  std::string text = fmt::format("epoch {}: loss {:.4f}", s.epoch + 1, s.loss);
   if (!std::isnan(s.train_accuracy))
-    std::cerr << fmt::format(", accuracy {:.2f} %", 100 * s.train_accuracy);
-  if (s.test_loss) std::cerr << fmt::format("; test loss {:.4f}", *s.test_loss);
-  if (s.test_accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *s.test_accuracy);
-  if (s.grad_norm) std::cerr << fmt::format("; mean gradient norm {:.4g}", *s.grad_norm);
-  std::cerr << fmt::format("; {} samples/s, {}", format_rate(s.samples_per_s),
-                           format_duration(s.train_ns))
-            << std::endl;
+    text += fmt::format(", accuracy {:.2f} %", 100 * s.train_accuracy);
+  if (s.test_loss) text += fmt::format("; test loss {:.4f}", *s.test_loss);
+  if (s.test_accuracy) text += fmt::format(", test accuracy {:.2f} %", 100 * *s.test_accuracy);
+  if (s.grad_norm) text += fmt::format("; mean gradient norm {:.4g}", *s.grad_norm);
+  return text + fmt::format("; {} samples/s, {}", format_rate(s.samples_per_s),
+                            format_duration(s.train_ns));
 }
 
-void ConsoleObserver::on_evaluation(const train::Evaluation& e) {
+std::string evaluation_text(const train::Evaluation& e) {
+  std::string text = fmt::format("step {}: test loss {:.4f}", e.step, e.loss);
+  if (e.accuracy) text += fmt::format(", test accuracy {:.2f} %", 100 * *e.accuracy);
+  if (e.top5) text += fmt::format(", top-5 {:.2f} %", 100 * *e.top5);
+  if (e.written) text += fmt::format(", {:.4g} of written sentences", *e.written);
+  return text;
+}
+
+void ConsoleObserver::on_epoch(const train::EpochSummary& summary) {
   bar_.reset();
-  std::cerr << fmt::format("step {}: test loss {:.4f}", e.step, e.loss);
-  if (e.accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *e.accuracy);
-  if (e.top5) std::cerr << fmt::format(", top-5 {:.2f} %", 100 * *e.top5);
-  if (e.written) std::cerr << fmt::format(", {:.4g} of written sentences", *e.written);
-  std::cerr << std::endl;
+  if (const std::string text = epoch_text(summary); !text.empty()) std::cerr << text << std::endl;
+}
+
+void ConsoleObserver::on_evaluation(const train::Evaluation& evaluation) {
+  bar_.reset();
+  std::cerr << evaluation_text(evaluation) << std::endl;
 }
 
 }  // namespace penstock::tool

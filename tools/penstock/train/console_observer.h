@@ -2,11 +2,17 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "penstock/report/console/progress_bar.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock::tool {
+
+/// "epoch 1: loss 0.5, ...", without a newline; empty: stopped before the first step.
+std::string epoch_text(const train::EpochSummary& summary);
+/// "step 100: test loss 0.5, ...".
+std::string evaluation_text(const train::Evaluation& evaluation);
 
 /// Progress bar and epoch lines on standard error.
 class ConsoleObserver : public train::TrainObserver {

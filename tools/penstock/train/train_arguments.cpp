@@ -16,7 +16,8 @@ void check(const TrainArguments& arguments) {
   options::check(request);
   check_outputs({{"--trace", request.output.trace},
                  {"--history", request.output.history},
-                 {"--html", request.output.html}},
+                 {"--html", request.output.html},
+                 {"--health-file", request.operation.health_file}},
                 {{"--plan", request.plan.file},
                  {"--profile", request.plan.profile},
                  {"--model", request.model.name},

@@ -12,6 +12,7 @@
 #include "penstock/job/prepare.h"
 #include "penstock/job/run_warnings.h"
 #include "penstock/job/serial_check_text.h"
+#include "penstock/launch/job_environment.h"
 #include "penstock/report/report.h"
 #include "penstock/runtime/fabric/failure.h"
 #include "penstock/util/error.h"
@@ -20,6 +21,8 @@
 #include "tools/penstock/command/command_line.h"
 #include "tools/penstock/command/row_options.h"
 #include "tools/penstock/train/console_observer.h"
+#include "tools/penstock/train/line_log.h"
+#include "tools/penstock/train/run_watch.h"
 #include "tools/penstock/train/train_arguments.h"
 
 namespace penstock::tool {
@@ -61,9 +64,10 @@ int check_serially(const job::PreparedRun& run, const job::Watching& watching) {
 
 /// The results, where the user wants them. All that can be written is written before the first
 /// failure is thrown: it took hours to make.
-void write_results(const job::PreparedRun& run, const train::TrainResult& result) {
+void write_results(const job::PreparedRun& run, const train::TrainResult& result,
+                   const job::Listener& listener) {
   std::exception_ptr failure;
-  for (const job::Artifact& artifact : job::artifacts(run, result, job::console_listener())) {
+  for (const job::Artifact& artifact : job::artifacts(run, result, listener)) {
     try {
       write_output(artifact.path, artifact.make());
     } catch (...) {
@@ -73,34 +77,57 @@ void write_results(const job::PreparedRun& run, const train::TrainResult& result
   if (failure) std::rethrow_exception(failure);
 }
 
-int run_train(const options::TrainRequest& request, job::Job* job,
-              const job::PrepareOptions& options) {
-  if (job != nullptr && !job->is_first()) show_warnings(job->rank());
-  const job::PreparedRun run = job::prepare(request, job, options);
-  const auto observer = std::make_shared<ConsoleObserver>();
-  if (run.is_first()) show_log(observer);
-  if (run.is_first() && !run.is_finished && !g_stop) {
-    std::cerr << report::plan_table(run.train.plan) << '\n'
-              << job::plan_advice(run.train.plan, run.train.threads_per_worker);
+/// What the process shows, on standard error and elsewhere.
+struct Shown {
+  std::shared_ptr<ConsoleObserver> console;  ///< null: there are lines
+  LineLog* lines = nullptr;
+  RunWatch& watch;
+
+  train::TrainObserver* observer() const {
+    return lines != nullptr ? static_cast<train::TrainObserver*>(lines) : console.get();
   }
-  const job::Watching watching{.observer = run.is_first() ? observer.get() : nullptr,
-                               .on_stuck = [observer](const std::string& failure) {
-                                 observer->finish();
-                                 // Some thread never returns, so neither would train() nor exit().
-                                 _exit(complain(failure, kExitFailure));
-                               }};
+  void finish() const {
+    if (console) console->finish();
+  }
+};
+
+void show_plan(const plan::Plan& plan, int64_t threads, const Shown& shown) {
+  const std::string text = report::plan_table(plan) + "\n" + job::plan_advice(plan, threads);
+  if (shown.lines != nullptr)
+    shown.lines->write({.message = text, .fields = {{"event", "plan"}}});
+  else
+    std::cerr << text;
+}
+
+int run_train(const options::TrainRequest& request, job::Job* job,
+              const job::PrepareOptions& options, const Shown& shown) {
+  const bool has_console = shown.lines == nullptr;
+  if (has_console && job != nullptr && !job->is_first()) show_warnings(job->rank());
+  const job::PreparedRun run = job::prepare(request, job, options);
+  if (has_console && run.is_first()) show_log(shown.console);
+  if (run.is_first() && !run.is_finished && !g_stop)
+    show_plan(run.train.plan, run.train.threads_per_worker, shown);
+  const RunWatch::Training training(shown.watch, run);
+  const job::Watching watching{
+      .observer = shown.watch.with(run.is_first() ? shown.observer() : nullptr),
+      .on_stuck = [shown](const std::string& failure) {
+        shown.finish();
+        // Some thread never returns, so neither would train() nor exit().
+        _exit(complain(failure, kExitFailure));
+      }};
   if (request.run.check_against_serial) return check_serially(run, watching);
   const train::TrainResult result = job::train(run, watching);
-  observer->finish();
-  if (run.is_first()) write_results(run, result);
+  shown.finish();
+  if (run.is_first()) write_results(run, result, options.listener);
+  shown.watch.end(result.interrupted);
   return result.interrupted ? request.run.stopped_exit_code : kExitYes;
 }
 
 /// A rank that is not the first leaves long reports to it.
 int run_later_rank(const options::TrainRequest& request, job::Job* job,
-                   const job::PrepareOptions& options) {
+                   const job::PrepareOptions& options, const Shown& shown) {
   try {
-    return run_train(request, job, options);
+    return run_train(request, job, options, shown);
   } catch (const NoAnswer&) {
     return kExitNo;  // all ranks know, and rank 0 says it
   } catch (const Error&) {
@@ -115,15 +142,28 @@ int run_later_rank(const options::TrainRequest& request, job::Job* job,
   }
 }
 
+/// Complaints come after the command has returned: it lives as long as the process.
+LineLog& line_log(options::LogForm form) {
+  int rank = 0;
+  if (const auto own = launch::own_job()) rank = own->rank;
+  static LineLog log(form, rank);
+  return log;
+}
+
 int run_train(const TrainArguments& arguments, const CLI::App& app) {
   catch_end_signals(on_signal);
   const options::TrainRequest& request = arguments.request;
   check(arguments);
   train::validate(options::train_options_of(request));
+  const bool has_console = request.operation.log == options::LogForm::Console;
+  LineLog& lines = line_log(request.operation.log);
+  if (!has_console) lines.take_all_messages();
+  const job::Listener listener = has_console ? job::console_listener() : lines.listener();
   const job::PrepareOptions options{.devices = job::devices_of(request),
                                     .given = given_rows(app),
                                     .stop = &g_stop,
-                                    .listener = job::console_listener()};
+                                    .listener = listener};
+  RunWatch watch(request, listener);
   std::unique_ptr<job::Job> job;
   try {
     job::JobOptions joining = job::job_options(request, options.devices);
@@ -133,11 +173,15 @@ int run_train(const TrainArguments& arguments, const CLI::App& app) {
   } catch (const Error&) {
     if (!g_stop) throw;
     // There will be no job; rank 0 writes the result of a run without steps.
+    watch.end(/*interrupted=*/true);
     if (is_later_rank()) return request.run.stopped_exit_code;
   }
   const bool is_first = job == nullptr || job->is_first();
-  return is_first ? run_train(request, job.get(), options)
-                  : run_later_rank(request, job.get(), options);
+  const Shown shown{.console = has_console ? std::make_shared<ConsoleObserver>() : nullptr,
+                    .lines = has_console ? nullptr : &lines,
+                    .watch = watch};
+  return is_first ? run_train(request, job.get(), options, shown)
+                  : run_later_rank(request, job.get(), options, shown);
 }
 
 }  // namespace

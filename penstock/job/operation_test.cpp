@@ -1,0 +1,101 @@
+// What operators see of a run: log lines, the health file, the metrics.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "penstock/job/health_file.h"
+#include "penstock/job/log_lines.h"
+#include "penstock/job/run_metrics.h"
+#include "penstock/job/watchers.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files/files.h"
+
+namespace penstock::job {
+namespace {
+
+using options::LogForm;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::chrono::system_clock::time_point kThen{std::chrono::milliseconds(1'700'000'000'042)};
+
+TEST(LogLines, HaveTimeAndRank) {
+  EXPECT_EQ(log_line(LogForm::Text, kThen, 3, {.message = "one\n\ntwo\x1b[0m\n"}),
+            "2023-11-14T22:13:20.042Z rank 3 info: one\n"
+            "2023-11-14T22:13:20.042Z rank 3 info: two?[0m\n");
+  EXPECT_EQ(log_line(LogForm::Json, kThen, 0,
+                     {.level = "warning", .message = "a \"b\"\nc\n", .fields = {{"step", 4}}}),
+            "{\"time\":\"2023-11-14T22:13:20.042Z\",\"rank\":0,\"level\":\"warning\","
+            "\"message\":\"a \\\"b\\\"\\nc\",\"step\":4}\n");
+  EXPECT_THAT(log_line(LogForm::Json, kThen, 0, {.message = "\xff"}), HasSubstr("\xEF\xBF\xBD"));
+}
+
+/// A file that goes with the test.
+struct OwnFile {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      (std::string("penstock-") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  ~OwnFile() { std::filesystem::remove(path); }
+  std::string text() const { return read_file(path); }
+};
+
+TEST(HealthFile, SaysHowFarTheRunIsAndHowItEnded) {
+  const OwnFile file;
+  {
+    HealthFile health(file.path.string(), 2);
+    EXPECT_THAT(file.text(), HasSubstr("\"state\":\"preparing\",\"rank\":2"));
+    EXPECT_THAT(file.text(), Not(HasSubstr("step")));
+    health.begin();
+    health.on_mini_batch({.step = 7});
+    for (int i = 0; i < 1000 && file.text().find("\"step\":7") == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_THAT(file.text(), HasSubstr("\"step\":7"));
+    health.end("done");
+    EXPECT_THAT(file.text(), HasSubstr("\"state\":\"done\""));
+  }
+  EXPECT_THAT(file.text(), HasSubstr("\"state\":\"done\""));
+  { HealthFile health(file.path.string(), 0); }
+  EXPECT_THAT(file.text(), HasSubstr("\"state\":\"failed\""));
+  EXPECT_THROW(HealthFile("/no/such/folder/health", 0), ConfigError);
+}
+
+TEST(RunMetrics, CountOverSegmentsAndShowThePlan) {
+  options::TrainRequest request{.model = {.name = "mlp", .width = 8, .depth = 2}};
+  request.data.name = "synthetic";
+  request.data.train_samples = 64;
+  request.data.test_samples = 16;
+  request.plan.strategy = plan::Strategy::OneFOneBFlush;
+  request.plan.workers = 2;
+  request.plan.profile_cache = "off";
+  request.run.batch_size = 16;
+  request.run.epochs = 2;
+  request.data.eval_every = 3;
+  RunMetrics metrics(1);
+  EXPECT_THAT(metrics.text(), HasSubstr("penstock_phase{rank=\"1\",phase=\"preparing\"} 1\n"));
+  {
+    const PreparedRun run = prepare(request, nullptr, {});
+    metrics.begin(run);
+    Watchers all;
+    all.add(&metrics);
+    train(run, {.observer = &all});
+    metrics.end();
+  }
+  const std::string text = metrics.text();
+  for (const char* line :
+       {"# TYPE penstock_steps_total counter\npenstock_steps_total{rank=\"1\"} 8\n",
+        "penstock_samples_total{rank=\"1\"} 128\n", "penstock_step{rank=\"1\"} 8\n",
+        "penstock_evaluations_total{rank=\"1\"} 4\n", "penstock_epochs{rank=\"1\"} 2\n",
+        "penstock_run_info{rank=\"1\",model=\"mlp\",strategy=\"1f1b-flush\"} 1\n",
+        "penstock_worker_busy_seconds_total{rank=\"1\",worker=\"1\"} ",
+        "penstock_phase{rank=\"1\",phase=\"ended\"} 1\n", "penstock_loss{rank=\"1\"} ",
+        "penstock_idle_share{rank=\"1\"} 0.", "penstock_test_loss{rank=\"1\"} ",
+        "penstock_resident_memory_bytes{rank=\"1\"} "})
+    EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_THAT(text, Not(HasSubstr("busy_seconds_total{rank=\"1\",worker=\"1\"} 0\n")));
+}
+
+}  // namespace
+}  // namespace penstock::job
