@@ -70,11 +70,14 @@ int data_threads_of(const options::TrainRequest& request,
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kMost);
 }
 
-/// Every option of a run but where its data lie, which may differ from machine to machine.
+/// Every option of a run but where its data lie, and how each rank is watched, which may differ
+/// from machine to machine.
 std::vector<std::pair<std::string, std::string>> comparable(const options::TrainRequest& request) {
   std::vector<std::pair<std::string, std::string>> values;
   for (const options::Row& row : options::train_rows()) {
-    if (row.name == "--data-folder" || row.section == options::Section::File) continue;
+    if (row.name == "--data-folder" || row.section == options::Section::File ||
+        row.section == options::Section::Operation)
+      continue;
     values.emplace_back(row.name, options::text_of(row, request));
   }
   return values;

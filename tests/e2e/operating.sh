@@ -60,7 +60,7 @@ run 0 launch -n 2 -- train --config job/config.toml --json
 
 # get PORT [HOST]: what /metrics answers.
 get() {
-  exec 3<>"/dev/tcp/127.0.0.1/$1" || return 1
+  { exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || return 1
   printf 'GET /metrics HTTP/1.0\r\nHost: %s\r\n\r\n' "${2:-localhost}" >&3
   cat <&3
   exec 3>&-
@@ -79,9 +79,10 @@ port_in() {
 # until_metrics PORT LINE: leaves `numbers` with such a line.
 until_metrics() {
   local i
-  for ((i = 0; i < 2000; i++)); do
+  for ((i = 0; i < 1000; i++)); do
     numbers=$(get "$1" | sed '1,/^\r$/d')
     grep -qE "$2" <<<"$numbers" && return
+    [ -n "$numbers" ] || break  # the run has ended
     sleep 0.02
   done
   fail "no '$2' at port $1: $numbers"
@@ -89,7 +90,7 @@ until_metrics() {
 long=(--model mlp --width 16 --data synthetic --train-samples 96 --test-samples 16 --batch-size 16
   --epochs 100000 --no-eval --workers 2 --log-format json --metrics 0)
 
-timeout 120 "$PENSTOCK" train "${long[@]}" --strategy 1f1b-flush --checkpoint held \
+"$PENSTOCK" train "${long[@]}" --strategy 1f1b-flush --checkpoint held \
   --health-file health --stopped-exit-code 75 >trained 2>log </dev/null &
 child=$!
 port_in log 0
@@ -126,7 +127,7 @@ grep -q '"state":"failed"' health || fail "health: $(cat health)"
 refused "cannot" train "${tiny[@]}" --health-file no/such/health
 
 # A job: each rank has its numbers, with the bytes between them, and its file.
-timeout 120 "$PENSTOCK" launch -n 2 -- train "${long[@]}" --strategy dp --health-file alive \
+"$PENSTOCK" launch -n 2 -- train "${long[@]}" --strategy dp --health-file alive \
   --stopped-exit-code 75 >trained 2>log </dev/null &
 child=$!
 port_in log 1
@@ -139,4 +140,43 @@ grep -q '"rank":1' alive.1 && grep -q '"rank":0' alive || fail "health of two ra
 kill -TERM "$child"
 wait_within 60 "$child"
 [ "$code" -eq 75 ] || fail "an interrupted job: exit code $code, expected 75: $(tail -n 3 log)"
+# --- The examples for schedulers ---
+
+deploy=$here/../../examples/deploy
+mkdir -p srv/run7
+sed "s|/srv/penstock|$PWD/srv|" "$deploy/run.toml" >service.toml
+run 0 train --config service.toml --print-config
+grep -qx 'stopped-exit-code = 75' out || fail "run.toml: $(cat out)"
+sed -n '/run.toml: |/,$ s/^    //p' "$deploy/config.yaml" | sed "s|/tmp/|$PWD/|" >pod.toml
+run 0 train --config pod.toml --print-config
+grep -qx 'metrics-address = "0.0.0.0"' out || fail "config.yaml: $(cat out)"
+if command -v systemd-analyze >/dev/null; then
+  sed "s|/usr/bin/penstock|$PENSTOCK|" "$deploy/penstock@.service" >penstock@run7.service
+  systemd-analyze verify "$PWD/penstock@run7.service" 2>odd || fail "the unit: $(cat odd)"
+fi
+
+# Ranks as pods have them: no launcher, stopped and started again by the same command.
+sed -e "s|/shared|$PWD/shared|; s|= 9400|= 0|; s|0.0.0.0|127.0.0.1|; s|vgg_small|mlp|" \
+  -e 's|epochs = .*|epochs = 100000\nno-eval = true\ntrain-samples = 96\nwidth = 16|' \
+  pod.toml >two.toml
+pods() {
+  local rank
+  children=()
+  for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$1 PENSTOCK_JOB_TOKEN=secret \
+      "$PENSTOCK" train --config two.toml --health-file "$PWD/pod$rank" \
+      >"out$rank" 2>"log$rank" </dev/null &
+    children+=($!)
+  done
+  port_in log1 1
+  until_metrics "$port" '^penstock_sent_bytes_total\{rank="1"\} [1-9]'
+  kill -TERM "${children[@]}"
+  for rank in 0 1; do
+    wait_within 60 "${children[rank]}"
+    [ "$code" -eq 75 ] || fail "pod $rank: exit code $code, expected 75: $(tail -n 3 "log$rank")"
+  done
+}
+pods $((20000 + $$ % 10000))
+pods $((20001 + $$ % 10000))
+grep -q "plan: that of the checkpoint" log0 || fail "the pods do not go on: $(head -n 5 log0)"
 finish
