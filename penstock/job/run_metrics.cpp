@@ -111,7 +111,8 @@ void RunMetrics::end() {
 
 void RunMetrics::on_mini_batch(const train::Progress& progress) {
   const MutexLock lock(mutex_);
-  if (progress.samples < state_.segment_samples) state_.segment_samples = 0;
+  // A new segment counts from 0.
+  if (progress.samples <= state_.segment_samples) state_.segment_samples = 0;
   state_.samples += progress.samples - state_.segment_samples;
   state_.segment_samples = progress.samples;
   ++state_.steps;

@@ -176,6 +176,11 @@ std::vector<FileOption> parse_run_file(std::string_view text, const std::string&
 
 template <class Request>
 std::vector<FileOption> read_run_file(const std::string& path) {
+  // It is read more than once: by the tool and its training part, and by every rank of a job.
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))
+    throw ConfigError(fmt::format("--config: expected a file, found a pipe or device: '{}'", path));
   return parse_run_file<Request>(read_file(path, kMostBytes), path);
 }
 

@@ -28,8 +28,9 @@ struct FileOption {
 };
 
 /// In the order of their lines; flags that are false are left out. Throws ConfigError where the
-/// file cannot be read, and ParseError with file and line for what is no TOML, names no option (the
-/// nearest is named), or has another type or is out of the row's bounds. O(file * rows).
+/// file cannot be read, or is none (a pipe can be read once alone), and ParseError with file and
+/// line for what is no TOML, names no option (the nearest is named), or has another type or is out
+/// of the row's bounds. O(file * rows).
 template <class Request>
 std::vector<FileOption> read_run_file(const std::string& path);
 /// Of a text that lies at `path`, which need not be there.

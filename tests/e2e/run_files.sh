@@ -76,6 +76,8 @@ bad "--model is required" 'lr = 1'
 echo 'no-eval = true' >bad.toml
 refused "bad.toml:1: no-eval cannot be combined with --eval-every of the command line" \
   train --config bad.toml --model mlp --eval-every 3
+refused "expected a file, found a pipe" train --config <(echo 'model = "mlp"')
+refused "cannot read '.'" train --config .
 refused "cannot read 'none.toml'" train --config none.toml
 refused "--config: expected one value, found several" \
   train --config settings/run.toml --config settings/run.toml
