@@ -83,6 +83,8 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
   options.sequence = request.sequence ? planner::Choice::Always : planner::Choice::Never;
   options.optimizer_state_per_weight = model::state_per_weight(
       model, train::compensated_optimizer(request.optimizer, request.compensation));
+  if (request.sync && request.sync->sync == plan::GradientSync::DiLoCo)
+    options.optimizer_state_per_weight += request.outer.state_per_weight();
   return options;
 }
 

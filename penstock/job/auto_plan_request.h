@@ -26,7 +26,8 @@ namespace penstock::job {
 struct AutoPlanRequest {
   std::optional<plan::Strategy> strategy = {};  ///< nothing: chosen
   /// How replicas add their gradients; nothing: chosen.
-  std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
+  std::optional<plan::SyncMethod> sync = plan::SyncMethod();
+  plan::OuterStep outer = {};                         ///< of diloco
   FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
   bool shard_optimizer = false;  ///< wherever a stage has replicas; otherwise if memory needs it
   Precision precision = Precision::Float32;                    ///< in which the model computes

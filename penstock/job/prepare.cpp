@@ -339,7 +339,7 @@ class Preparation {
     request.run.batch_size = run_->train.mini_batch_size;
     request.plan.weights = plan.weights;
     request.plan.compensation = plan.compensation;
-    request.plan.sync = options::SyncRequest{plan.sync};
+    request.plan.sync = options::SyncRequest{plan.sync_method()};
     request.plan.gradient_precision = plan.gradient_precision;
     request.plan.precision = plan.precision;
     std::map<std::string, std::string> kept = options::kept_options(request);

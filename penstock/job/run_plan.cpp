@@ -63,10 +63,13 @@ void check_precision(const plan::Plan& plan, std::optional<Precision> asked,
 /// Takes the method and the precision that the user names. What a plan of theirs predicts stays
 /// that of its own; its notes, which may be about them, go.
 void set_sync(const options::PlanSection& asked, plan::Plan& plan, const Listener& listener) {
-  const auto before = std::pair(plan.sync, plan.gradient_precision);
-  if (asked.sync) plan.sync = asked.sync->method.value_or(plan.sync);
+  const auto before = std::pair(plan.sync_method(), plan.gradient_precision);
+  const plan::SyncMethod method =
+      asked.sync ? asked.sync->method.value_or(before.first) : before.first;
+  plan.sync = method.sync;
+  plan.sync_every = method.every;
   plan.gradient_precision = asked.gradient_precision.value_or(plan.gradient_precision);
-  if (asked.file.empty() || before == std::pair(plan.sync, plan.gradient_precision)) return;
+  if (asked.file.empty() || before == std::pair(method, plan.gradient_precision)) return;
   plan.explanation.notes.clear();
   listener.tell(fmt::format("{}: its predictions are for --sync {} --sync-precision {}\n",
                             asked.file, to_string(before.first), to_string(before.second)));
@@ -92,8 +95,11 @@ void check_same_plans(Job& job, const std::string& path) {
 
 /// Why the run cannot have teams; empty: it can.
 std::string why_no_teams(const options::TrainRequest& request) {
-  if (request.plan.sync && request.plan.sync->method == plan::GradientSync::Asynchronous)
-    return "--sync asynchronous adds changes of weights, not gradients";
+  const auto& sync = request.plan.sync;
+  if (sync && sync->method && steps_alone(sync->method->sync)) {
+    return fmt::format("--sync {} adds changes of weights, not gradients",
+                       to_string(*sync->method));
+  }
   if (request.data.carry_state) return "--carry-state keeps states that members would share";
   if (request.data.coverage_penalty > 0) return "--coverage-penalty looks into whole layers";
   const model::OptimizerSpec optimizer = options::optimizer_of(request);
@@ -169,6 +175,7 @@ AutoPlanRequest auto_plan_request(const options::TrainRequest& request, const mo
   // A run that is checked needs the bits of one worker.
   if (asked.sync || !request.run.check_against_serial)
     made.sync = asked.sync ? asked.sync->method : std::nullopt;
+  made.outer = request.run.outer;
   made.gradient_precision = asked.gradient_precision.value_or(made.gradient_precision);
   made.precision = asked.precision.value_or(made.precision);
   if (asked.boundary) made.boundary = asked.boundary->coding;
@@ -190,8 +197,7 @@ plan::Plan one_stage(const model::Model& model, Precision precision) {
 
 /// As runtime::Stages::shares_weights(), of a plan that says so of a stage.
 bool RunPlanner::shares_weights(const plan::Plan& plan) const {
-  return job == nullptr && device_to_profile(devices).empty() &&
-         plan.sync != plan::GradientSync::Asynchronous &&
+  return job == nullptr && device_to_profile(devices).empty() && !steps_alone(plan.sync) &&
          model::why_not_shared(options::optimizer_of(request)).empty();
 }
 

@@ -30,7 +30,7 @@ void check_plan(const PlanSection& plan) {
   if (plan.sync && !plan.sync->method && !plan.file.empty())
     throw ConfigError("--sync auto chooses with the plan, and --plan gives one: name a method");
   if (plan.gradient_precision) {
-    const bool is_asynchronous = plan.sync && plan.sync->method == plan::GradientSync::Asynchronous;
+    const bool is_asynchronous = plan.sync && plan.sync->is(plan::GradientSync::Asynchronous);
     plan::check_sync_precision(
         is_asynchronous ? plan::GradientSync::Asynchronous : plan::GradientSync::Ordered,
         *plan.gradient_precision);

@@ -15,7 +15,7 @@ namespace {
 using R = TrainRequest;
 
 std::string name_of(const SyncRequest& sync) {
-  return sync.method ? std::string(to_string(*sync.method)) : "auto";
+  return sync.method ? to_string(*sync.method) : "auto";
 }
 SyncRequest parse_sync(const std::string& name) { return {plan::parse_sync_choice(name)}; }
 
@@ -38,7 +38,10 @@ std::string without_replicas(const RunFacts& facts) {
 }
 
 bool is_asynchronous(const TrainRequest& request) {
-  return request.plan.sync && request.plan.sync->method == plan::GradientSync::Asynchronous;
+  return request.plan.sync && request.plan.sync->is(plan::GradientSync::Asynchronous);
+}
+bool has_rounds(const TrainRequest& request) {
+  return request.plan.sync && request.plan.sync->is(plan::GradientSync::DiLoCo);
 }
 
 std::string without_asynchronous(const RunFacts& facts) {
@@ -47,6 +50,29 @@ std::string without_asynchronous(const RunFacts& facts) {
   return fmt::format(
       "the plan's replicas wait for each other (--sync {}), expected --sync asynchronous",
       to_string(facts.plan.sync));
+}
+
+std::string without_rounds(const RunFacts& facts) {
+  if (!has_replicas(facts.plan)) return without_replicas(facts);
+  if (facts.plan.sync == plan::GradientSync::DiLoCo) return "";
+  return fmt::format("the plan's replicas have one optimiser (--sync {}), expected --sync diloco:H",
+                     to_string(facts.plan.sync));
+}
+
+/// Of the outer optimiser; checkpoints keep it where there is one.
+template <double plan::OuterStep::*Field>
+Row outer_row(std::string_view name, std::string help) {
+  Row row{.name = name,
+          .changes = Changes::Learning,
+          .slot = [](R& r) -> Slot { return &(r.run.outer.*Field); },
+          .help = std::move(help),
+          .least = 0,
+          .idle = without_rounds,
+          .kept = [](const R& r) -> std::optional<std::string> {
+            if (!has_rounds(r)) return std::nullopt;
+            return fmt::to_string(r.run.outer.*Field);
+          }};
+  return row;
 }
 
 constexpr std::string_view kCommandAlone = "the command alone has it";
@@ -175,13 +201,16 @@ std::vector<Row> sync_rows() {
                 "or hierarchical (first inside each machine). auto takes the fastest that was "
                 "predicted, or ordered within 0.5 % of it, or where the run is checked against one "
                 "worker. Under asynchronous replicas, also those of one rank, do not wait for each "
-                "other. ring and hierarchical change results by rounding",
+                "other. Under diloco:H each copy of the pipeline makes H steps by itself, then "
+                "an outer optimiser steps the common weights by the mean of the changes. ring and "
+                "hierarchical change results by rounding",
         .idle =
             [](const RunFacts& facts) {
               const auto& sync = facts.request.plan.sync;
               return sync && !sync->method ? std::string() : without_replicas(facts);
             },
         .kept = [](const R& r) -> std::optional<std::string> {
+          if (has_rounds(r)) return name_of(*r.plan.sync);
           return is_asynchronous(r) ? "asynchronous" : "synchronous";
         }},
        {.name = "--sync-precision",
@@ -218,6 +247,11 @@ std::vector<Row> sync_rows() {
           if (!is_asynchronous(r)) return std::nullopt;
           return fmt::to_string(r.run.staleness);
         }},
+       outer_row<&plan::OuterStep::learning_rate>(
+           "--outer-learning-rate",
+           "diloco: learning rate of the outer optimiser, SGD with Nesterov momentum"),
+       outer_row<&plan::OuterStep::momentum>("--outer-momentum",
+                                             "diloco: momentum of the outer optimiser; 0: none"),
        with("micro_batches", Changes::Plan, own_micro_batches())});
 }
 

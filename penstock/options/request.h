@@ -82,7 +82,9 @@ inline constexpr double kMadeDataRate = 0.01;
 
 /// How replicas add their gradients; nothing: the fastest method that was predicted.
 struct SyncRequest {
-  std::optional<plan::GradientSync> method;
+  std::optional<plan::SyncMethod> method;
+
+  bool is(plan::GradientSync sync) const { return method && method->sync == sync; }
 };
 
 /// How values travel between stages; nothing: chosen for each boundary.
@@ -121,7 +123,8 @@ struct RunRequest {
   double clip_norm = 0;               ///< 0: gradients are not clipped
   int64_t gradient_groups = 0;        ///< 0: the smallest possible number
   int64_t staleness = 4;
-  int threads = 1;  ///< per worker
+  plan::OuterStep outer = {};  ///< of diloco
+  int threads = 1;             ///< per worker
   std::string device = "cpu";
   bool device_graphs = false;
   bool compile = false;  ///< the stages of a program, ahead of time

@@ -138,10 +138,12 @@ TEST(Rows, NamedValuesReadBack) {
   read_back<TrainRequest>("--tls", "/etc/penstock/tls");
   read_back<TrainRequest>("--sync", "auto");
   read_back<TrainRequest>("--sync", "ring");
+  read_back<TrainRequest>("--sync", "diloco:500");
   read_back<TrainRequest>("--sync-precision", "bfloat16");
   read_back<TrainRequest>("--precision", "tf32");
   read_back<TrainRequest>("--bad-samples", "skip");
   EXPECT_THROW(read_back<TrainRequest>("--sync", "rings"), ConfigError);
+  EXPECT_THROW(read_back<TrainRequest>("--sync", "diloco"), ConfigError);
   EXPECT_THROW(read_back<TrainRequest>("--weights", ""), ConfigError);
   EXPECT_THROW(read_back<TrainRequest>("--bad-samples", "ignore"), ConfigError);
 }
@@ -203,6 +205,12 @@ TEST(KeptOptions, AreThoseThatCountWithTheOthers) {
   EXPECT_FALSE(kept.contains("--epochs"));
   EXPECT_FALSE(kept.contains("--staleness"));
   EXPECT_FALSE(kept.contains("--history"));
+  EXPECT_FALSE(kept.contains("--outer-momentum"));
+  request.plan.sync = SyncRequest{plan::SyncMethod(plan::GradientSync::DiLoCo, 20)};
+  kept = kept_options(request);
+  EXPECT_EQ(kept.at("--sync"), "diloco:20");
+  EXPECT_EQ(kept.at("--outer-learning-rate"), "0.7");
+  EXPECT_EQ(kept.at("--outer-momentum"), "0.9");
   request.optimizer.kind = model::OptimizerKind::Adam;
   request.rates.schedule = "cosine";
   request.run.epochs = 3;

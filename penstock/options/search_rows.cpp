@@ -37,8 +37,8 @@ SearchRow choice_row(std::string_view name, std::string help) {
 
 Slot searched_sync(OfSearch& request) {
   return named(request.plan.sync, plan::parse_sync_choice,
-               [](std::optional<plan::GradientSync> sync) {
-                 return sync ? to_string(*sync) : std::string_view("auto");
+               [](const std::optional<plan::SyncMethod>& sync) {
+                 return sync ? to_string(*sync) : std::string("auto");
                });
 }
 
@@ -78,8 +78,8 @@ std::vector<SearchRow> kind_rows() {
            "--sync", searched_sync,
            "How replicas sum their gradients: ordered (with the bits of one thread), ring, "
            "parameter-server, summation, hierarchical (first inside each machine), asynchronous, "
-           "or auto: the fastest of the others. ring and hierarchical change results by "
-           "rounding"),
+           "diloco:H (every H steps, changes of weights), or auto: the fastest of those before "
+           "asynchronous. ring and hierarchical change results by rounding"),
        row<OfSearch>("--sync-precision", searched_precision, std::string(kSyncPrecisionHelp)),
        row<OfSearch>("--boundary", searched_boundary, std::string(kBoundaryHelp)),
        choice_row<&Options::recompute>(

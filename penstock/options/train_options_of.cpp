@@ -31,6 +31,7 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.max_grad_norm = run.clip_norm;
   options.gradient_groups = run.gradient_groups;
   options.staleness = run.staleness;
+  options.outer = run.outer;
   options.deadline = std::chrono::seconds(run.deadline_s);
   options.shuffle = request.data.shuffle;
   options.lengths = request.data.lengths;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <string>
+#include <system_error>
 
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/arithmetic.h"
@@ -23,15 +26,40 @@ std::string_view to_string(GradientSync sync) {
       return "asynchronous";
     case GradientSync::Hierarchical:
       return "hierarchical";
+    case GradientSync::DiLoCo:
+      return "diloco";
   }
   return "ordered";
 }
 
+std::string to_string(const SyncMethod& method) {
+  if (method.sync != GradientSync::DiLoCo) return std::string(to_string(method.sync));
+  return fmt::format("{}:{}", to_string(method.sync), method.every);
+}
+
 namespace {
 
-std::optional<GradientSync> find_sync(std::string_view name) {
+/// "diloco:500" in parts.
+SyncMethod parse_rounds(std::string_view name, std::string_view steps) {
+  SyncMethod method(GradientSync::DiLoCo, 0);
+  const auto [end, error] =
+      std::from_chars(steps.data(), steps.data() + steps.size(), method.every);
+  if (error == std::errc() && end == steps.data() + steps.size() && method.every >= 1 &&
+      method.every <= kMostStepsOfRound)
+    return method;
+  throw ConfigError(
+      fmt::format("gradient synchronisation '{}': expected the steps between two sums, 1 to {}, "
+                  "such as diloco:100",
+                  name.substr(0, 40), kMostStepsOfRound));
+}
+
+std::optional<SyncMethod> find_sync(std::string_view name) {
+  const std::string_view word = name.substr(0, name.find(':'));
   for (const GradientSync sync : kGradientSyncs) {
-    if (name == to_string(sync)) return sync;
+    if (word != to_string(sync)) continue;
+    if (sync == GradientSync::DiLoCo)
+      return parse_rounds(name, name.substr(std::min(name.size(), word.size() + 1)));
+    if (word == name) return sync;
   }
   return std::nullopt;
 }
@@ -39,19 +67,20 @@ std::optional<GradientSync> find_sync(std::string_view name) {
 std::string names() {
   std::string text;
   for (const GradientSync sync : kGradientSyncs)
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", to_string(sync));
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", to_string(sync),
+                        sync == GradientSync::DiLoCo ? ":H" : "");
   return text;
 }
 
 }  // namespace
 
-GradientSync parse_gradient_sync(std::string_view name) {
+SyncMethod parse_gradient_sync(std::string_view name) {
   if (const auto found = find_sync(name)) return *found;
   throw ConfigError(fmt::format("unknown gradient synchronisation '{}'; expected one of {}",
                                 name.substr(0, 40), names()));
 }
 
-std::optional<GradientSync> parse_sync_choice(std::string_view name) {
+std::optional<SyncMethod> parse_sync_choice(std::string_view name) {
   if (name == "auto") return std::nullopt;
   if (const auto found = find_sync(name)) return found;
   throw ConfigError(fmt::format("unknown gradient synchronisation '{}', expected one of auto, {}",

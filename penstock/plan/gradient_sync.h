@@ -19,12 +19,16 @@
 // `hierarchical` first adds inside each machine, whose replicas share a NIC: to that, n machines
 // are what n replicas are to `summation`. Of `ordered` r replicas per machine send
 // 2 r (n r - r)/(n r) M = 2 r (n-1)/n M through it, r times as much.
+//
+// `diloco:H` adds changes of weights instead of gradients, and only at the end of each round of H
+// steps, as `ordered` does: 2(n-1)/(nH) M per step, in 2(n-1)/(nH) M/B.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,19 +50,54 @@ enum class GradientSync : uint8_t {
   /// First inside each machine, then between the machines as `summation`: the communication service
   /// of BytePS (OSDI 2020, section 4.3), whose CPUs add what the devices of a machine have made.
   Hierarchical,
+  /// Each replica steps its own weights with an optimiser of its own. After every H steps an outer
+  /// optimiser steps the weights that all had before, by the mean of what the replicas have changed
+  /// since, and all go on from there (Douillard et al., 2023, algorithm 1).
+  DiLoCo,
 };
 
 inline constexpr std::array kGradientSyncs = {
     GradientSync::Ordered,   GradientSync::Ring,         GradientSync::ParameterServer,
-    GradientSync::Summation, GradientSync::Asynchronous, GradientSync::Hierarchical};
+    GradientSync::Summation, GradientSync::Asynchronous, GradientSync::Hierarchical,
+    GradientSync::DiLoCo};
 
-/// "ordered", "ring", "parameter-server", "summation", "asynchronous", "hierarchical".
+/// A method, and after how many steps it adds.
+struct SyncMethod {
+  GradientSync sync = GradientSync::Ordered;
+  int64_t every = 1;  ///< steps of a round, H; 1 for all methods but DiLoCo
+
+  // Most methods are their names.
+  constexpr SyncMethod(GradientSync the_sync = GradientSync::Ordered, int64_t the_every = 1)
+      : sync(the_sync), every(the_every) {}
+  bool operator==(const SyncMethod&) const = default;
+};
+inline constexpr int64_t kMostStepsOfRound = 1'000'000'000;
+
+/// How the outer optimiser of DiLoCo steps: SGD with Nesterov momentum. The paper's values.
+struct OuterStep {
+  double learning_rate = 0.7;
+  double momentum = 0.9;  ///< 0: none
+
+  /// What each replica keeps for it, per weight: the weights of the round's beginning, and this.
+  double state_per_weight() const { return momentum > 0 ? 2 : 1; }
+  bool operator==(const OuterStep&) const = default;
+};
+
+/// "ordered", "ring", "parameter-server", "summation", "asynchronous", "hierarchical", "diloco".
 std::string_view to_string(GradientSync sync);
-/// Throws ConfigError listing the names when `name` is none of them.
-GradientSync parse_gradient_sync(std::string_view name);
+/// The same, with the steps of a round: "diloco:500".
+std::string to_string(const SyncMethod& method);
+/// Throws ConfigError listing the names when `name` is none of them, or has no steps of a round
+/// where it needs some.
+SyncMethod parse_gradient_sync(std::string_view name);
 
 /// As parse_gradient_sync(), but nothing for "auto": the method is to be chosen.
-std::optional<GradientSync> parse_sync_choice(std::string_view name);
+std::optional<SyncMethod> parse_sync_choice(std::string_view name);
+
+/// Whether a replica's weights are its own between the sums, which are of changes of weights.
+constexpr bool steps_alone(GradientSync sync) {
+  return sync == GradientSync::Asynchronous || sync == GradientSync::DiLoCo;
+}
 
 /// Whether servers add everything, if there are any.
 constexpr bool all_on_servers(GradientSync sync) {

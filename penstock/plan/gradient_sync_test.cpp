@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "penstock/util/error.h"
+#include "tests/support/mutate.h"
 
 namespace penstock::plan {
 namespace {
@@ -21,8 +22,11 @@ double slowest(int n, double g, int k, double c, double speed) {
 }
 
 TEST(GradientSyncTest, NamesAreReadBack) {
-  for (const GradientSync sync : kGradientSyncs)
-    EXPECT_EQ(parse_gradient_sync(to_string(sync)), sync);
+  for (const GradientSync sync : kGradientSyncs) {
+    const SyncMethod method(sync, sync == GradientSync::DiLoCo ? 500 : 1);
+    EXPECT_EQ(parse_gradient_sync(to_string(method)), method);
+  }
+  EXPECT_EQ(to_string(SyncMethod(GradientSync::DiLoCo, 500)), "diloco:500");
   try {
     parse_gradient_sync("rings");
     FAIL();
@@ -86,8 +90,16 @@ TEST(GradientSyncTest, AChoiceMayBeAutoAndErrorsNameTheOption) {
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
                  "unknown gradient synchronisation 'ringg', expected one of auto, ordered, "
-                 "ring, parameter-server, summation, asynchronous, hierarchical");
+                 "ring, parameter-server, summation, asynchronous, hierarchical, diloco:H");
   }
+  EXPECT_EQ(parse_sync_choice("diloco:1"), SyncMethod(GradientSync::DiLoCo, 1));
+  for (const char* text : {"diloco", "diloco:", "diloco:0", "diloco:-1", "diloco:2x", "diloco:1e3",
+                           "diloco:1000000001", "diloco:99999999999999999999"}) {
+    EXPECT_THAT(tests::message_of<ConfigError>([&] { parse_sync_choice(text); }),
+                HasSubstr("expected the steps between two sums, 1 to 1000000000"))
+        << text;
+  }
+  EXPECT_THROW(parse_sync_choice("ring:3"), ConfigError);
 }
 
 TEST(GradientSyncTest, SharesOfNothingAreRefused) {

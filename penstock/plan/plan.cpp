@@ -417,12 +417,11 @@ void check_compensation(const Plan& plan) {
                                                     .offload = plan.stages[s].offload,
                                                     .state_parts = plan.stages[s].state_parts()});
   }
-  if (refusal.empty() && plan.compensation != Compensation::None &&
-      plan.sync == GradientSync::Asynchronous)
+  if (refusal.empty() && plan.compensation != Compensation::None && steps_alone(plan.sync))
     refusal = fmt::format(
-        "compensation {} does not work where replicas sum asynchronously: the "
-        "delays of their gradients are not known; expected another way to sum",
-        to_string(plan.compensation));
+        "compensation {} does not work with the synchronisation {}, whose replicas step by "
+        "themselves: expected another way to sum",
+        to_string(plan.compensation), to_string(plan.sync));
   if (!refusal.empty()) throw ConfigError(refusal);
 }
 

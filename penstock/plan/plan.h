@@ -60,7 +60,8 @@ struct Stage {
   /// Adding one micro-batch's gradients to the sum of a worker's earlier ones of the same step.
   int64_t accumulate_ns = 0;
   int64_t step_ns = 0;  ///< one optimiser step
-  /// One gradient synchronisation over the replicas, 0 without replicas.
+  /// One gradient synchronisation over the replicas, 0 without replicas. Where they add once per
+  /// round of several steps (Plan::sync_every): the part of one step.
   int64_t sync_ns = 0;
   int64_t weight_bytes = 0;
   int64_t stash_bytes = 0;  ///< one micro-batch, from forward to backward
@@ -194,6 +195,7 @@ struct Plan {
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
   GradientSync sync = GradientSync::Ordered;          ///< how replicas add their gradients
+  int64_t sync_every = 1;                             ///< SyncMethod::every
   FloatType gradient_precision = FloatType::Float32;  ///< in which these travel
   Precision precision = Precision::Float32;           ///< in which the stages compute
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
@@ -211,6 +213,7 @@ struct Plan {
   /// The weight policy and, where there is one, its compensation: "stash, compensated by predict".
   std::string weights_text() const;
   int num_workers() const;
+  SyncMethod sync_method() const { return {sync, sync_every}; }
   /// Whether workers hold several stages: then `worker_of_replica` says which.
   bool shares_workers() const { return !worker_of_replica.empty(); }
   std::vector<int> replicas() const;

@@ -374,7 +374,9 @@ Plan read_plan(const JsonReader& root) {
   }
   plan.slack = root.integer_or("slack", 0, 0);
   const int64_t keep = root.integer_or("keep", 0, 0);
-  plan.sync = named_or(root, "sync", plan.sync, parse_gradient_sync);
+  const SyncMethod method = named_or(root, "sync", SyncMethod{}, parse_gradient_sync);
+  plan.sync = method.sync;
+  plan.sync_every = method.every;
   plan.gradient_precision =
       named_or(root, "sync_precision", plan.gradient_precision, parse_sync_precision);
   plan.precision = named_or(root, "precision", plan.precision, parse_precision);
@@ -429,7 +431,7 @@ std::string to_json(const Plan& plan) {
                    {"depth", plan.depth},
                    {"hosts", plan.worker_of_replica},
                    {"slack", plan.slack},
-                   {"sync", to_string(plan.sync)},
+                   {"sync", to_string(plan.sync_method())},
                    {"sync_precision", to_string(plan.gradient_precision)},
                    {"precision", to_string(plan.precision)},
                    {"optimizer_state_per_weight", plan.optimizer_state_per_weight},

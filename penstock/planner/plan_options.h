@@ -43,8 +43,9 @@ struct PlanOptions {
   plan::Compensation compensation = plan::Compensation::None;
   std::string cost_model = "penstock";  ///< cost_model_names()
   /// How replicas add their gradients. Nothing, as the commands have it unless told otherwise: the
-  /// method whose plan is fastest, and `ordered` within 0.5 % of it.
-  std::optional<plan::GradientSync> sync = plan::GradientSync::Ordered;
+  /// method whose plan is fastest, and `ordered` within 0.5 % of it. Under DiLoCo, which needs as
+  /// many replicas of every stage, a plan without a strategy is dp.
+  std::optional<plan::SyncMethod> sync = plan::SyncMethod();
   FloatType gradient_precision = FloatType::Float32;  ///< in which gradients travel
   /// How values and gradients travel between stages. Nothing: chosen for each boundary, the most
   /// exact one that is as fast (any_boundary.h).

@@ -257,6 +257,10 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   const auto compensated = traits(options.compensation).policies;
   if (!options.strategy && !options.weights && !compensated.empty())
     options.weights = compensated.front();
+  // Copies of a whole pipeline: those of one stage are the ones that the search can make.
+  if (!options.strategy && !options.straight && options.sync &&
+      options.sync->sync == plan::GradientSync::DiLoCo)
+    options.strategy = Strategy::DataParallel;
   check_schedule_options(options);
   const Context context(profile, cluster, options, time.share(kShareOfSearching), begin);
   try {
@@ -464,7 +468,7 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.weights = plan.weights;
   options.compensation = plan.compensation;
   options.cost_model = cost_model;
-  options.sync = plan.sync;
+  options.sync = plan.sync_method();
   options.gradient_precision = plan.gradient_precision;
   options.given_boundaries = plan.links;
   options.micro_batches = plan.micro_batches;

@@ -76,7 +76,7 @@ double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& c
                       const PlanOptions& options, bool& exists) {
   const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(profile);
   const CutStates states(profile.graph, layers);
-  const auto model = make_cost_model(options.cost_model, cluster, *options.sync,
+  const auto model = make_cost_model(options.cost_model, cluster, options.sync->sync,
                                      SyncOverlap::Hidden, options.gradient_precision);
   const MemoryModel memory{.limit_bytes = options.memory_limit_bytes.value_or(0),
                            .micro_batches = options.micro_batches.value_or(0),

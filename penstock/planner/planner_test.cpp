@@ -648,7 +648,8 @@ TEST(Planner, SharesOutTheStateWhereTheMemoryAsksForIt) {
   options.shard_optimizer = Choice::Always;
   EXPECT_TRUE(made(profile, cluster, options).stages[0].shard_optimizer);
   options.sync = plan::GradientSync::Asynchronous;
-  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("sum asynchronously"));
+  EXPECT_THAT(failure(profile, cluster, options),
+              HasSubstr("under the synchronisation asynchronous"));
 }
 
 TEST(Planner, AMiniBatchBoundsTheStep) {

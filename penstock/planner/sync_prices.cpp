@@ -28,13 +28,24 @@ std::optional<plan::MachineSum> inside(const CostModel& model, const plan::Plan&
   return model.machine_sum(replicated.weight_bytes, replicated.replicas, level);
 }
 
+void set_method(plan::Plan& plan, const plan::SyncMethod& method) {
+  plan.sync = method.sync;
+  plan.sync_every = method.every;
+}
+
 }  // namespace
 
 std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluster::Cluster& cluster,
                                    const plan::Plan& plan, bool global_norm) {
   std::vector<SyncPrice> prices;
+  // Under diloco nothing travels while workers compute.
+  plan::Plan ordered = plan;
+  if (plan.sync == GradientSync::DiLoCo) {
+    set_method(ordered, GradientSync::Ordered);
+    ordered = reprice(ordered, profile, cluster, "penstock", global_norm);
+  }
   const bool between_ranks =
-      std::any_of(plan.stages.begin(), plan.stages.end(),
+      std::any_of(ordered.stages.begin(), ordered.stages.end(),
                   [](const plan::Stage& stage) { return !stage.buckets.empty(); });
   if (!between_ranks) return prices;
   std::vector<GradientSync> syncs = distinct_syncs(cluster);
@@ -43,11 +54,12 @@ std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluste
   std::sort(syncs.begin(), syncs.end());  // as kGradientSyncs
   for (const GradientSync sync : syncs) {
     plan::Plan other = plan;
-    other.sync = sync;
+    set_method(other, sync == own ? plan.sync_method() : sync);
     other = reprice(other, profile, cluster, "penstock", global_norm);
     SyncPrice price{.sync = sync,
                     .throughput_samples_per_s = other.prediction.throughput_samples_per_s};
     const auto model = make_cost_model("penstock", cluster, sync);
+    model->add_every(other.sync_every);
     for (size_t s = 0; s < other.stages.size(); ++s) {
       const plan::Stage& stage = other.stages[s];
       if (stage.replicas == 1) continue;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/plan/sum_wait.h"
 #include "penstock/planner/cost/distinct_syncs.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"
@@ -103,10 +104,41 @@ TEST(SyncPrices, SayHowMachinesAddWhereTheyAreDescribed) {
   EXPECT_EQ(distinct_syncs(one).size(), 3U);
 }
 
+TEST(SyncPrices, OfARoundEachStepHasItsPart) {
+  for (const auto& cluster : {two_servers(), flat_cluster(4, 1'000'000'000)}) {
+    const plan::Plan ordered = summed_by(cluster, "ordered");
+    const plan::Plan rounds = summed_by(cluster, "diloco:50");
+    EXPECT_EQ(rounds.sync_every, 50);
+    EXPECT_EQ(rounds.config(), ordered.config());
+    const plan::Stage& stage = rounds.stages[0];
+    EXPECT_TRUE(stage.buckets.empty());
+    EXPECT_EQ(stage.sync_ns, (ordered.stages[0].sync_ns + 49) / 50);
+    EXPECT_EQ(sum_wait_ns(rounds, stage), stage.sync_ns);
+    ASSERT_EQ(rounds.prediction.bytes_per_sample.size(),
+              ordered.prediction.bytes_per_sample.size());
+    for (size_t l = 0; l < cluster.levels.size(); ++l) {
+      EXPECT_NEAR(50 * rounds.prediction.bytes_per_sample[l],
+                  ordered.prediction.bytes_per_sample[l], 1e-6);
+    }
+    EXPECT_GT(rounds.prediction.throughput_samples_per_s,
+              ordered.prediction.throughput_samples_per_s);
+    const std::vector<SyncPrice> prices = sync_prices(heavy(), cluster, rounds, false);
+    EXPECT_EQ(prices.back().sync, plan::GradientSync::DiLoCo);
+    EXPECT_EQ(prices.back().sync_ns, stage.sync_ns);
+  }
+}
+
+TEST(SyncPrices, WithoutAStrategyRoundsAreThoseOfDataParallelism) {
+  const PlanOptions options{.sync = plan::SyncMethod(plan::GradientSync::DiLoCo, 10)};
+  const auto found = make_plan(heavy(), two_servers(), options);
+  ASSERT_TRUE(found.plan);
+  EXPECT_EQ(found.plan->strategy, plan::Strategy::DataParallel);
+}
+
 TEST(SyncPrices, ThePlansOwnMethodIsNeverLeftOut) {
   for (const auto& cluster : {two_servers(), flat_cluster(4, 1'000'000'000)}) {
     for (const GradientSync sync : plan::kGradientSyncs) {
-      const plan::Plan plan = summed_by(cluster, std::string(to_string(sync)));
+      const plan::Plan plan = summed_by(cluster, to_string(plan::SyncMethod(sync, 50)));
       std::vector<GradientSync> syncs;
       for (const SyncPrice& price : sync_prices(heavy(), cluster, plan, false))
         syncs.push_back(price.sync);

@@ -384,7 +384,7 @@ PlanOptions options_of(const Plan& plan, PlanOptions options) {
   options.strategy = plan.strategy;
   options.weights = plan.weights;
   options.compensation = plan.compensation;
-  options.sync = plan.sync;
+  options.sync = plan.sync_method();
   options.gradient_precision = plan.gradient_precision;
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;

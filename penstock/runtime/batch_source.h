@@ -34,6 +34,10 @@ class BatchSource {
   virtual int64_t mini_batch_targets(MiniBatchId mini_batch) const {
     return mini_batch_samples(mini_batch);
   }
+  /// The same of one micro-batch.
+  virtual int64_t micro_batch_targets(MicroBatchId micro_batch) const {
+    return samples(micro_batch);
+  }
   model::MiniBatchSize size_of(MiniBatchId mini_batch) const {
     return {.samples = mini_batch_samples(mini_batch), .targets = mini_batch_targets(mini_batch)};
   }

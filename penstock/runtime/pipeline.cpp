@@ -147,10 +147,12 @@ std::vector<schedule::StageLink> Pipeline::links() const {
   return {links.begin(), links.end()};
 }
 
-std::vector<LayerSnapshot> Pipeline::snapshot() const { return PipelineState(*stages_).snapshot(); }
+std::vector<LayerSnapshot> Pipeline::snapshot() const {
+  return PipelineState(*stages_, steps_).snapshot();
+}
 
 std::vector<model::Tensors> Pipeline::carried(int64_t places) const {
-  return PipelineState(*stages_).carried(places);
+  return PipelineState(*stages_, steps_).carried(places);
 }
 
 void Pipeline::forget_carried() {
@@ -161,19 +163,27 @@ void Pipeline::forget_carried() {
 
 void Pipeline::load_carried(const std::vector<model::Tensors>& layers,
                             const std::vector<int64_t>& samples) {
-  PipelineState(*stages_).load_carried(layers, samples);
+  PipelineState(*stages_, steps_).load_carried(layers, samples);
 }
 
-void Pipeline::exchange_averages() { PipelineState(*stages_).exchange_averages(); }
+std::vector<std::string> Pipeline::state_names() const { return stages_->state_names(); }
 
-void Pipeline::average_buffers() { PipelineState(*stages_).average_buffers(); }
+bool Pipeline::has_rounds() const { return stages_->has_rounds(); }
+
+void Pipeline::exchange_averages() { PipelineState(*stages_, steps_).exchange_averages(); }
+
+void Pipeline::show_rounds() { PipelineState(*stages_, steps_).show_rounds(); }
+
+void Pipeline::hide_rounds() { PipelineState(*stages_, steps_).hide_rounds(); }
+
+void Pipeline::average_buffers() { PipelineState(*stages_, steps_).average_buffers(); }
 
 std::map<LayerId, LayerSnapshot> Pipeline::copy_of_stage(StageId stage) const {
-  return PipelineState(*stages_).copy_of_stage(stage);
+  return PipelineState(*stages_, steps_).copy_of_stage(stage);
 }
 
 void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
-  PipelineState(*stages_).load(layers);
+  PipelineState(*stages_, steps_).load(layers);
   steps_ = steps;
   is_torn_ = false;
   loss_scale_ = {};
@@ -215,8 +225,8 @@ void Pipeline::count_steps(const std::vector<std::unique_ptr<StageWorker>>& work
       made = steps;
     }
   }
-  // Other replicas' steps are added to a replica's own at the end of a run.
-  is_torn_ = is_torn_ || stages_->options.sync == plan::GradientSync::Asynchronous;
+  // Other replicas' steps, or an outer one, may be missing.
+  is_torn_ = is_torn_ || steps_alone(stages_->options.sync);
   const LossScale* first = nullptr;
   for (const auto& worker : workers) {
     const LossScale* const scale = worker->loss_scale();

@@ -47,6 +47,11 @@ class Pipeline {
   /// The pairs of stages between which tensors flow; what lower() needs.
   std::vector<schedule::StageLink> links() const;
 
+  /// Of each weight's state in snapshots, in their order (Optimizer::state_names(), and more where
+  /// replicas train by themselves: round_layout.h).
+  std::vector<std::string> state_names() const;
+  /// Whether replicas train by themselves for rounds of steps (GradientSync::DiLoCo).
+  bool has_rounds() const;
   /// Whether stages share weights (graph::tie_groups), so that the schedule must have NORM
   /// (ScheduleShape::global_norm), where the shared gradients are added up; then only the flush
   /// policy is supported.
@@ -119,6 +124,10 @@ class Pipeline {
   /// ...] each, float32, in the host's memory. Nothing where the layer carries nothing or this rank
   /// has not the first replica.
   std::vector<model::Tensors> carried(int64_t places) const;
+  /// Between runs, with rounds: the weights of all replicas become those that the round would make
+  /// if it ended now, until hide_rounds(), which is not collective.
+  void show_rounds();
+  void hide_rounds();
   /// Makes the buffers (running statistics) of all replicas equal to their average.
   void average_buffers();
 

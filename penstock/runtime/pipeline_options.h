@@ -44,6 +44,10 @@ struct PipelineOptions {
   /// How replicas on several ranks sum their gradients (plan/gradient_sync.h); those of one rank
   /// share memory.
   plan::GradientSync sync = plan::GradientSync::Ordered;
+  /// Under `diloco`: a round ends after every so many steps, counted from the very first, however
+  /// these are cut into runs. How the common weights step then.
+  int64_t sync_every = 1;
+  plan::OuterStep outer = {};
   /// In which gradients travel between replicas (plan/sync_precision.h). Not `asynchronous` with 16
   /// bits.
   FloatType gradient_precision = FloatType::Float32;

@@ -13,6 +13,7 @@
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/fabric/weight_shares.h"
+#include "penstock/runtime/round_layout.h"
 #include "penstock/runtime/whole_layers.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -82,6 +83,30 @@ model::Tensors own_state(const Replica& replica, size_t weight) {
   return parts;
 }
 
+RoundLayout layout_of(const Stages& stages) {
+  return {stages.counts.front(), stages.optimizer.state_names().size(),
+          stages.outer->state_names().size()};
+}
+
+/// A weight and its state on a replica that trains by itself, in the host's memory.
+model::Tensors own_round(const Replica& replica, size_t weight) {
+  model::Tensors parts{replica.weights.newest()[weight].detach()};
+  for (const model::Tensors& state : replica.weights.state()) parts.push_back(state[weight]);
+  return replica.device->is_host() ? parts : replica.device->to_host(std::move(parts));
+}
+
+/// Each replica's part of a stage's snapshot.
+void load_round(const Stages& stages, const std::vector<model::Tensors>& all, Replica& replica) {
+  const RoundLayout layout = layout_of(stages);
+  std::vector<model::Tensors> state;
+  for (size_t s = 0; s < replica.weights.state().size(); ++s)
+    state.push_back(all[layout.state(replica.replica, s)]);
+  replica.weights.load(all[layout.weights(replica.replica)], state);
+  state.clear();
+  for (size_t s = 0; s < replica.round->state().size(); ++s) state.push_back(all[layout.outer(s)]);
+  replica.round->load(all[layout.start()], state);
+}
+
 }  // namespace
 
 model::Tensors PipelineState::mean_buffers(size_t stage) const {
@@ -122,6 +147,22 @@ void PipelineState::average_buffers() {
   }
 }
 
+model::Tensors PipelineState::round_weights(size_t stage) const {
+  const auto& own = stages_.replicas[stage];
+  if (steps_ % stages_.options.sync_every == 0)
+    return own.empty() ? model::Tensors{} : own.front()->round->start();
+  std::map<int, model::Tensors> changes;
+  for (const auto& replica : own) {
+    changes[replica->replica] = replica->device->to_host(
+        replica->round->changes(replica->weights, 0, replica->module->weight_offsets().back()));
+  }
+  Wait wait = wait_for(stages_.options.deadline);
+  const model::Tensors means = stages_.world->average(stages_.counts[stage], changes, wait);
+  if (own.empty()) return {};
+  const auto scope = own.front()->device->compute().enter();
+  return own.front()->round->closed(own.front()->device->to_device(means), stages_.outer_step());
+}
+
 void PipelineState::exchange_averages() {
   for (const auto& stage : stages_.replicas) {
     for (const auto& replica : stage) {
@@ -131,7 +172,27 @@ void PipelineState::exchange_averages() {
   }
 }
 
+void PipelineState::show_rounds() {
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    const model::Tensors shown = round_weights(s);
+    for (const auto& replica : stages_.replicas[s]) {
+      const auto scope = replica->device->compute().enter();
+      replica->round->show(replica->weights, replica->device->to_device(shown));
+    }
+  }
+}
+
+void PipelineState::hide_rounds() {
+  for (const auto& stage : stages_.replicas) {
+    for (const auto& replica : stage) {
+      const auto scope = replica->device->compute().enter();
+      replica->round->hide(replica->weights);
+    }
+  }
+}
+
 std::vector<model::Tensors> PipelineState::whole_state(size_t stage) const {
+  if (stages_.has_rounds()) return round_state(stage);
   if (stages_.shares_state(stage)) return gathered_state(stage);
   const auto& own = stages_.replicas[stage];
   const bool is_first = !own.empty() && own.front()->replica == 0;
@@ -167,6 +228,44 @@ std::vector<model::Tensors> PipelineState::gathered_state(size_t stage) const {
   return whole.take();
 }
 
+std::vector<model::Tensors> PipelineState::round_state(size_t stage) const {
+  const auto& own = stages_.replicas[stage];
+  const bool is_first = !own.empty() && own.front()->replica == 0;
+  const RoundLayout layout = layout_of(stages_);
+  std::vector<model::Tensors> all(is_first ? layout.size() : 0);
+  const auto put = [&](int replica, const model::Tensors& parts) {
+    for (size_t p = 0; is_first && p < parts.size(); ++p)
+      all[layout.weights(replica) + p].push_back(parts[p]);
+  };
+  const bool is_spread = stages_.is_spread(stage);
+  // Weight by weight, so that little is on its way at a time.
+  for (size_t w = 0; w < stages_.modules[stage]->weight_offsets().back(); ++w) {
+    net::WireWriter out;
+    for (const auto& replica : own) {
+      const model::Tensors parts = own_round(*replica, w);
+      put(replica->replica, parts);
+      if (!is_spread || is_first) continue;
+      out.put<int32_t>(replica->replica);
+      put_tensors(out, parts);
+    }
+    if (!is_spread) continue;
+    Wait wait = wait_for(stages_.options.deadline);
+    for (const std::string& text : stages_.world->all_gather(out.take(), wait)) {
+      net::WireReader in(text);
+      while (!in.empty()) {
+        const auto replica = in.get<int32_t>();
+        put(replica, get_tensors(in));
+      }
+    }
+  }
+  if (!is_first) return all;
+  all[layout.start()] = own.front()->device->to_host(own.front()->round->start());
+  const std::vector<model::Tensors>& outer = own.front()->round->state();
+  for (size_t s = 0; s < outer.size(); ++s)
+    all[layout.outer(s)] = own.front()->device->to_host(outer[s]);
+  return all;
+}
+
 std::vector<LayerSnapshot> PipelineState::snapshot() const {
   const at::NoGradGuard no_grad;
   std::vector<LayerSnapshot> own = own_layers();
@@ -180,15 +279,16 @@ std::vector<LayerSnapshot> PipelineState::own_layers() const {
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     StageTensors tensors{.buffers = mean_buffers(stage), .state = whole_state(stage)};
     const auto& own = stages_.replicas[stage];
+    if (stages_.has_rounds()) tensors.weights = round_weights(stage);
     if (own.empty() || own.front()->replica != 0) continue;
     const StageModule& module = *own.front()->module;
     WorkerDevice& device = *own.front()->device;
-    tensors.weights = detached(own.front()->weights.newest());
+    if (!stages_.has_rounds()) tensors.weights = detached(own.front()->weights.newest());
     for (size_t i = 0; i < module.layers().size(); ++i) {
       LayerSnapshot layer = tensors.layer(module, i);
       layer.weights = device.to_host(std::move(layer.weights));
-      // What is shared out is there already.
-      if (!stages_.shares_state(stage)) {
+      // What comes from several replicas is there already.
+      if (!stages_.shares_state(stage) && !stages_.has_rounds()) {
         for (model::Tensors& state : layer.optimizer_state)
           state = device.to_host(std::move(state));
       }
@@ -308,7 +408,7 @@ void PipelineState::load(const std::vector<LayerSnapshot>& layers) {
 }
 
 void PipelineState::load(size_t stage, const std::vector<LayerSnapshot>& layers) {
-  const size_t num_states = stages_.optimizer.state_names().size();
+  const size_t num_states = stages_.state_names().size();
   StageTensors tensors;
   tensors.state.resize(num_states);
   const auto append = [](model::Tensors& all, const model::Tensors& more) {
@@ -324,7 +424,10 @@ void PipelineState::load(size_t stage, const std::vector<LayerSnapshot>& layers)
   }
   for (const auto& replica : stages_.replicas[stage]) {
     const auto scope = replica->device->compute().enter();
-    replica->weights.load(tensors.weights, tensors.state);
+    if (replica->round)
+      load_round(stages_, tensors.state, *replica);
+    else
+      replica->weights.load(tensors.weights, tensors.state);
     PENSTOCK_CHECK(tensors.buffers.size() == replica->buffers.size(), tensors.buffers.size());
     for (size_t b = 0; b < tensors.buffers.size(); ++b)
       replica->buffers[b].copy_(tensors.buffers[b]);

@@ -13,13 +13,16 @@ namespace penstock::runtime {
 /// The functions of Pipeline with the same names. Keeps a reference. Not thread-safe.
 class PipelineState {
  public:
-  explicit PipelineState(Stages& stages) : stages_(stages) {}
+  /// `steps`: that were made.
+  PipelineState(Stages& stages, int64_t steps) : stages_(stages), steps_(steps) {}
 
   std::vector<LayerSnapshot> snapshot() const;                ///< collective
   std::vector<model::Tensors> carried(int64_t places) const;  ///< collective
   void load_carried(const std::vector<model::Tensors>& layers, const std::vector<int64_t>& samples);
   void average_buffers();  ///< collective
   void exchange_averages();
+  void show_rounds();  ///< collective
+  void hide_rounds();
   std::map<LayerId, LayerSnapshot> copy_of_stage(StageId stage) const;
   void load(const std::vector<LayerSnapshot>& layers);
 
@@ -31,6 +34,11 @@ class PipelineState {
   std::vector<model::Tensors> whole_state(size_t stage) const;
   /// The same where the replicas share it out.
   std::vector<model::Tensors> gathered_state(size_t stage) const;
+  /// The same where they train by themselves (round_layout.h), in the host's memory.
+  std::vector<model::Tensors> round_state(size_t stage) const;
+  /// Where replicas train by themselves: the weights that their round would make if it ended now,
+  /// on their device; empty where this rank has none. Collective.
+  model::Tensors round_weights(size_t stage) const;
   /// Buffers of the stage, averaged over its replicas; empty where this rank has none. Collective.
   model::Tensors mean_buffers(size_t stage) const;
   void load(size_t stage, const std::vector<LayerSnapshot>& layers);
@@ -38,6 +46,7 @@ class PipelineState {
   std::map<int64_t, model::Tensors> carried_places(size_t stage) const;
 
   Stages& stages_;
+  int64_t steps_;
 };
 
 }  // namespace penstock::runtime

@@ -77,10 +77,11 @@ void check_float16(const PipelineOptions& options, const ScheduleShape& shape) {
         "float16 leaves out steps whose gradients are not finite, which all workers have to know: "
         "it needs a schedule with NORM (global_norm in its shape)");
   }
-  if (options.sync == plan::GradientSync::Asynchronous) {
-    throw ConfigError(
-        "float16 leaves out steps, and replicas that sum asynchronously step each by itself: "
-        "expected another way to sum, or bfloat16");
+  if (steps_alone(options.sync)) {
+    throw ConfigError(fmt::format(
+        "float16 leaves out steps, and replicas under the synchronisation {} step each by itself: "
+        "expected another way to sum, or bfloat16",
+        to_string(options.sync)));
   }
   if (shape.policy == schedule::WeightPolicy::Current) {
     throw ConfigError(
@@ -94,11 +95,11 @@ void check_float16(const PipelineOptions& options, const ScheduleShape& shape) {
 void check_compensation(const Stages& stages, const ScheduleShape& shape) {
   const schedule::Compensation compensation = shape.compensation;
   if (compensation == schedule::Compensation::None) return;
-  if (stages.options.sync == plan::GradientSync::Asynchronous) {
+  if (steps_alone(stages.options.sync)) {
     throw ConfigError(
-        fmt::format("compensation {} needs delays that are known, and replicas that sum "
-                    "asynchronously have others: expected another way to sum",
-                    to_string(compensation)));
+        fmt::format("compensation {} needs the steps of one optimiser, and replicas under the "
+                    "synchronisation {} step by themselves: expected another way to sum",
+                    to_string(compensation), to_string(stages.options.sync)));
   }
   const model::OptimizerSpec& spec = stages.optimizer.spec();
   const plan::CompensationTraits& row = traits(compensation);
@@ -136,6 +137,12 @@ void check_training(const Stages& stages, const ScheduleShape& shape, const RunO
                     to_string(shape.policy)));
   }
   check_compensation(stages, shape);
+  if (stages.has_rounds() && shape.global_norm) {
+    throw ConfigError(
+        "NORM adds over all workers, for clipping or for weights that stages share, and replicas "
+        "under the synchronisation diloco step by themselves: expected neither, or another way to "
+        "sum");
+  }
   if (scales_loss(stages.options.precision)) check_float16(stages.options, shape);
   if (stages.ties.groups.empty()) return;
   if (!shape.global_norm || shape.policy != schedule::WeightPolicy::Flush) {

@@ -281,8 +281,9 @@ TEST(ShardedState, SaysWhatDoesNotFit) {
       return error.what();
     }
   };
-  EXPECT_THAT(refusal({.sync = plan::GradientSync::Asynchronous, .shard_optimizer = {true}}),
-              HasSubstr("cannot be shared out over replicas that sum asynchronously"));
+  EXPECT_THAT(
+      refusal({.sync = plan::GradientSync::Asynchronous, .shard_optimizer = {true}}),
+      HasSubstr("cannot be shared out over replicas under the synchronisation asynchronous"));
   EXPECT_THAT(refusal({.shard_optimizer = {true, true}}),
               HasSubstr("has 2 entries, expected one for each of the 1 stages"));
   EXPECT_THAT(refusal({.shard_optimizer = {true}}, {.kind = model::OptimizerKind::Lamb}),

@@ -52,6 +52,20 @@ void StageContext::meet_replicas() const {
   });
 }
 
+model::MiniBatchSize StageContext::size_of(const schedule::Action& action) const {
+  const BatchSource& source = run.source();
+  if (!run.training || !replica.round) return source.size_of(action.mini_batch);
+  model::MiniBatchSize share{.samples = 0};
+  const int64_t begin = action.mini_batch.value * shape().accumulate;
+  const int64_t end = std::min(begin + shape().accumulate, shape().micro_batches);
+  for (int64_t b = begin; b < end; ++b) {
+    if (b % num_replicas() != replica.replica) continue;
+    share.samples += source.samples(MicroBatchId{b});
+    share.targets += source.micro_batch_targets(MicroBatchId{b});
+  }
+  return share;
+}
+
 double StageContext::loss_scale_of(MicroBatchId micro_batch) const {
   return loss_scale == nullptr ? 1 : loss_scale->at(run.loss_versions[micro_batch.index()]);
 }

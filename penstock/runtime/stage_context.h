@@ -57,6 +57,9 @@ struct StageContext {
   at::Tensor targets(MicroBatchId micro_batch) const {
     return device().staged(run.source().targets(micro_batch));
   }
+  /// What the loss of an action's micro-batch is a mean over: its mini-batch, or, of a replica that
+  /// steps by itself, the replica's share of it.
+  model::MiniBatchSize size_of(const schedule::Action& action) const;
   /// By how much the micro-batch's loss is scaled; not before its loss is computed.
   double loss_scale_of(MicroBatchId micro_batch) const;
   /// Of a step of this run, counted from 0.

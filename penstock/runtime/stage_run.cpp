@@ -56,6 +56,7 @@ StageRun::StageRun(Replica& replica, const Run& run, Fabric& fabric, Blocking bl
 void StageRun::claim_memory() const {
   const Replica& replica = context_.replica;
   replica.weights.claim_memory();
+  if (replica.round) replica.round->claim_memory();
   for (const at::Tensor& buffer : replica.buffers)
     model::set_memory_kind(buffer, MemoryKind::Constants);
 }

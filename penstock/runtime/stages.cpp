@@ -2,14 +2,17 @@
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/round_layout.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/numbers/common_multiple.h"
@@ -66,11 +69,12 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
 
 void check_sharding(const PipelineOptions& options, const model::Optimizer& optimizer,
                     size_t stages) {
-  if (optimizer.spec().averages && options.sync == plan::GradientSync::Asynchronous) {
+  if (optimizer.spec().averages && steps_alone(options.sync)) {
     throw ConfigError(
-        "replicas that sum asynchronously have weights of their own, whose mean over the steps "
-        "would differ from replica to replica; expected another way to sum, or no mean of the "
-        "weights");
+        fmt::format("replicas under the synchronisation {} have weights of their own, whose mean "
+                    "over the steps would differ from replica to replica; expected another way to "
+                    "sum, or no mean of the weights",
+                    to_string(options.sync)));
   }
   const std::vector<bool>& shard = options.shard_optimizer;
   if (!shard.empty() && shard.size() != stages) {
@@ -83,16 +87,45 @@ void check_sharding(const PipelineOptions& options, const model::Optimizer& opti
     throw ConfigError(
         fmt::format("the optimiser's state cannot be shared out: {}; expected whole states", why));
   }
-  if (options.sync == plan::GradientSync::Asynchronous) {
-    throw ConfigError(
-        "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
-        "them steps all weights by itself; expected another way to sum, or whole states");
+  if (steps_alone(options.sync)) {
+    throw ConfigError(fmt::format(
+        "the optimiser's state cannot be shared out over replicas under the synchronisation {}: "
+        "each of them steps all weights by itself; expected another way to sum, or whole states",
+        to_string(options.sync)));
   }
   if (options.precision != Precision::Float32) {
     throw ConfigError(fmt::format(
         "the optimiser's state is shared out only where the model computes in float32, found {}; "
         "expected float32, or whole states",
         to_string(options.precision)));
+  }
+}
+
+/// Null where replicas train together. The replicas of a stage are those of the others, too, since
+/// each copy of the pipeline has a loss of its own.
+std::unique_ptr<model::Optimizer> outer_optimizer(const std::vector<int>& replicas,
+                                                  const PipelineOptions& options) {
+  if (options.sync != plan::GradientSync::DiLoCo || replicas.front() == 1) return nullptr;
+  if (std::count(replicas.begin(), replicas.end(), replicas.front()) != std::ssize(replicas)) {
+    throw ConfigError(
+        fmt::format("each copy of the pipeline trains by itself between two sums: expected as many "
+                    "replicas of every stage, found {}",
+                    fmt::join(replicas, "-")));
+  }
+  if (options.sync_every < 1)
+    throw ConfigError(
+        fmt::format("steps of a round: expected at least 1, found {}", options.sync_every));
+  if (!(options.outer.learning_rate >= 0 && std::isfinite(options.outer.learning_rate))) {
+    throw ConfigError(fmt::format("the outer learning rate must be at least 0 and finite, found {}",
+                                  options.outer.learning_rate));
+  }
+  model::OptimizerSpec spec = model::usual_spec(model::OptimizerKind::Sgd);
+  spec.momentum = options.outer.momentum;
+  spec.nesterov = options.outer.momentum > 0;
+  try {
+    return model::make_optimizer(spec);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("outer optimiser: {}", error.what()));
   }
 }
 
@@ -159,6 +192,7 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
       table(valid_shape(model, counts, options)),
       teams(find_teams(model, stage_of_layer, table, counts.size())),
       gradient_groups(choose_groups(counts, options.gradient_groups)),
+      outer(outer_optimizer(counts, options)),
       world(options.world) {
   check_sharding(options, optimizer, counts.size());
   if (world == nullptr) {
@@ -186,10 +220,12 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
 }
 
 void Stages::check_teams() const {
-  if (options.sync == plan::GradientSync::Asynchronous) {
+  if (steps_alone(options.sync)) {
     throw ConfigError(
-        "members of a team have the same weights where these are not spread, and replicas that sum "
-        "asynchronously would step them at different times: expected another way to sum");
+        fmt::format("members of a team have the same weights where these are not spread, and "
+                    "replicas under the synchronisation {} step by themselves: expected another "
+                    "way to sum",
+                    to_string(options.sync)));
   }
   const std::vector<ValueRef>& outputs = model.graph().outputs();
   const TeamPlace& last = teams[stage_of_layer[outputs.front().layer.index()].index()];
@@ -319,10 +355,18 @@ std::unique_ptr<Replica> Stages::make_replica(size_t stage, int number, WorkerId
               .buffers = device.to_device(initial_buffers(model, module)),
               .carried = CarriedStates(module.carried_offsets().back()),
               .shares_state = shares_state(stage)});
+  if (has_rounds()) replica->round = std::make_unique<RoundState>(replica->weights, *outer);
   if (shares_weights(stage)) replica->weights.set_shared_memory(/*is_first=*/number == 0);
   if (options.device_graphs && !device.is_host())
     replica->graphs = std::make_unique<StageGraphs>(module, device.compute());
   return replica;
+}
+
+std::vector<std::string> Stages::state_names() const {
+  std::vector<std::string> names = optimizer.state_names();
+  if (!has_rounds()) return names;
+  return RoundLayout(counts.front(), names.size(), outer->state_names().size())
+      .names(names, outer->state_names());
 }
 
 bool Stages::shares_state(size_t stage) const {
@@ -332,7 +376,7 @@ bool Stages::shares_state(size_t stage) const {
 
 bool Stages::shares_weights(size_t stage) const {
   if (!options.flushes || counts[stage] == 1 || options.precision != Precision::Float32 ||
-      options.sync == plan::GradientSync::Asynchronous || is_spread(stage) ||
+      steps_alone(options.sync) || is_spread(stage) ||
       !model::why_not_shared(optimizer.spec()).empty())
     return false;
   const std::vector<at::Device>& device_of_worker = world->site().device_of_worker;
@@ -355,7 +399,7 @@ bool Stages::has_gpu() const {
 }
 
 bool Stages::sums_on_gpus(size_t stage) const {
-  if (counts[stage] == 1 || options.sync == plan::GradientSync::Asynchronous) return false;
+  if (counts[stage] == 1 || steps_alone(options.sync)) return false;
   // All workers of linked ranks have GPUs (DeviceLinks::open()).
   if (world->has_links()) return true;
   if (world->site().num_ranks() > 1) return false;

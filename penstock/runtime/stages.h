@@ -36,6 +36,13 @@ struct Stages {
   bool shares_state(size_t stage) const;
   /// Whether they have one copy of the weights in memory.
   bool shares_weights(size_t stage) const;
+  /// Whether replicas train by themselves for rounds of steps (GradientSync::DiLoCo).
+  bool has_rounds() const { return outer != nullptr; }
+  /// Of the outer optimiser.
+  model::StepContext outer_step() const { return {.learning_rate = options.outer.learning_rate}; }
+  /// Of each weight's state in a LayerSnapshot: the optimiser's; with rounds also those of
+  /// RoundState, of all replicas (round_layout.h).
+  std::vector<std::string> state_names() const;
   /// Whether they are on several ranks.
   bool is_spread(size_t stage) const;
   /// Whether a worker of this rank has a GPU.
@@ -62,7 +69,8 @@ struct Stages {
   const schedule::WorkerTable table;
   const std::vector<schedule::TeamPlace> teams;  ///< by stage
   const int64_t gradient_groups;
-  std::unique_ptr<World> own_world;  ///< where none was given
+  const std::unique_ptr<model::Optimizer> outer;  ///< of rounds; null: there are none
+  std::unique_ptr<World> own_world;               ///< where none was given
   World* world;
   std::vector<std::unique_ptr<WorkerDevice>> devices;  ///< by worker; null for those of other ranks
   std::vector<model::LayerPrecision> precisions;  ///< by layer; those of other ranks: as on CPUs

@@ -335,18 +335,39 @@ void WeightStore::add_in_place(size_t first, TensorSpan updates) {
   }
 }
 
-void WeightStore::exchange_average() {
+void WeightStore::replace(size_t first, TensorSpan weights) {
   const at::NoGradGuard no_grad;
-  PENSTOCK_CHECK(share_.empty() && !state_.empty(), state_.size());
+  PENSTOCK_CHECK(share_.empty() && unstepped_ == 0 && first + weights.size() <= masters_.size(),
+                 unstepped_, first, weights.size());
+  for (size_t k = 0; k < weights.size(); ++k) {
+    const size_t i = first + k;
+    at::Tensor& version = versions_.back().weights[i];
+    if (masters_[i].defined()) masters_[i].copy_(weights[k]);
+    if (shared_with_older(i)) {
+      model::set_memory_kind(version, MemoryKind::Versions);
+      version = as_leaf(take_buffer(i));
+      model::set_memory_kind(version, MemoryKind::Weights);
+    }
+    version.variable_data().copy_(weights[k]);
+  }
+}
+
+void WeightStore::exchange(Tensors& others) {
+  const at::NoGradGuard no_grad;
+  PENSTOCK_CHECK(share_.empty() && others.size() == masters_.size(), others.size());
   for (size_t i = 0; i < masters_.size(); ++i) {
-    at::Tensor& mean = state_.back()[i];
     const at::Tensor version = versions_.back().weights[i].variable_data();
     const at::Tensor weight = masters_[i].defined() ? masters_[i] : version;
     const at::Tensor before = weight.clone();
-    weight.copy_(mean);
+    weight.copy_(others[i]);
     if (masters_[i].defined()) version.copy_(weight);
-    mean.copy_(before);
+    others[i].copy_(before);
   }
+}
+
+void WeightStore::exchange_average() {
+  PENSTOCK_CHECK(!state_.empty(), state_.size());
+  exchange(state_.back());
 }
 
 std::optional<int64_t> WeightStore::steps_made() const {

@@ -87,7 +87,12 @@ class WeightStore {
   /// Adds them to the latest version, which nobody else may use.
   void add_in_place(size_t first, TensorSpan updates);
 
-  /// The newest weights and their means (OptimizerSpec::averages) change places. Whole weights.
+  /// The latest version's weights from number `first` on become these, float32, wherever older
+  /// versions that are still needed share their memory. Whole weights, which are all stepped.
+  void replace(size_t first, TensorSpan weights);
+  /// The newest weights and `others`, float32 of the same shapes, change places. Whole weights.
+  void exchange(Tensors& others);
+  /// The same with their means (OptimizerSpec::averages).
   void exchange_average();
 
   /// Drops all versions except the latest, which becomes version 0.

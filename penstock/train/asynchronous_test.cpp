@@ -19,7 +19,7 @@ TrainOptions asynchronous_options(const model::Model& model, const std::string& 
                                   int64_t staleness) {
   TrainOptions options;
   options.plan = plan_for(model, "dp", {3}, 3);
-  options.plan.sync = plan::parse_gradient_sync(sync);
+  options.plan.sync = plan::parse_gradient_sync(sync).sync;
   options.staleness = staleness;
   options.mini_batch_size = 20;
   options.epochs = 3;

@@ -7,6 +7,7 @@
 #include "penstock/model/optimizer.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
+#include "penstock/plan/sync_rounds.h"
 #include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/coverage.h"
 #include "penstock/train/rate_schedules.h"
@@ -76,6 +77,34 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
     refuse(fmt::format("clipping to a norm of {}", options.max_grad_norm));
   if (!graph::tie_groups(model.graph()).empty())
     refuse(fmt::format("that layers of '{}' share weights", model.name()));
+}
+
+/// Each copy of the pipeline steps by itself: nothing of a step may need the others.
+void check_rounds(const model::Model& model, const TrainOptions& options) {
+  const std::vector<int> replicas = options.plan.replicas();
+  if (replicas == std::vector<int>(replicas.size(), 1)) return;
+  const auto refuse = [](const std::string& found, const char* expected) {
+    throw ConfigError(fmt::format(
+        "under the synchronisation diloco replicas step by themselves: expected {}, found {}",
+        expected, found));
+  };
+  if (options.max_grad_norm > 0) {
+    refuse(fmt::format("a clip norm of {}", options.max_grad_norm),
+           "gradients that are not clipped (no clip norm), whose norm is over all workers");
+  }
+  if (scales_loss(options.plan.precision))
+    refuse("float16", "float32, tf32 or bfloat16, which leave out no steps");
+  if (options.mean.is_used())
+    refuse("one", "no mean of the weights (ema, swa), of which each replica has others");
+  const std::vector<StageId> stages = plan::stage_of_layer(options.plan, model.graph());
+  for (const graph::TieGroup& group : graph::tie_groups(model.graph())) {
+    const StageId first = stages[group.front().layer.index()];
+    for (const graph::ParameterRef& use : group) {
+      if (stages[use.layer.index()] == first) continue;
+      refuse(fmt::format("stages {} and {} that do", first.value, stages[use.layer.index()].value),
+             "stages that share no weights, whose gradients are added over all workers");
+    }
+  }
 }
 
 void check_top5(const model::Model& model, const model::LossSpec& loss) {
@@ -205,6 +234,13 @@ void validate(const TrainOptions& options) {
   check_range("the number of gradient groups (0: as few as the replicas allow)",
               options.gradient_groups, 0, kMostGroups);
   check_range("the staleness", options.staleness, 0, kMostStaleness);
+  if (!(options.outer.learning_rate >= 0 && std::isfinite(options.outer.learning_rate)) ||
+      !(options.outer.momentum >= 0 && options.outer.momentum < 1)) {
+    throw ConfigError(
+        fmt::format("the outer optimiser expects a learning rate of at least 0 and a momentum from "
+                    "0 to below 1, found {} and {}",
+                    options.outer.learning_rate, options.outer.momentum));
+  }
   validate(options.learning_rate);
   const plan::Compensation compensation = options.plan.compensation;
   model::make_optimizer(compensated_optimizer(options.optimizer, compensation));
@@ -268,6 +304,8 @@ void check_trainable(const model::Model& model, const DataSplit& data,
   const plan::GradientSync sync = options.plan.sync;
   plan::check_sync_precision(sync, options.plan.gradient_precision);
   if (sync == plan::GradientSync::Asynchronous) check_asynchronous(model, options);
+  plan::check_rounds(options.plan);
+  if (sync == plan::GradientSync::DiLoCo) check_rounds(model, options);
 }
 
 }  // namespace penstock::train

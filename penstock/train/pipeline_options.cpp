@@ -56,6 +56,8 @@ runtime::PipelineOptions pipeline_options(const PlannedModel& model, const Train
           .worker_of_replica = model.worker_of_replica(),
           .gradient_groups = options.gradient_groups,
           .sync = options.plan.sync,
+          .sync_every = options.plan.sync_every,
+          .outer = options.outer,
           .gradient_precision = options.plan.gradient_precision,
           .precision = options.plan.precision,
           .rounded_layers = model.per_layer(options.rounded_layers),

@@ -201,12 +201,17 @@ TrainResult run(const model::Model& model, const DataSplit& data, const TrainOpt
   return result;
 }
 
+/// Whether copies of the pipeline step by themselves, as no single worker does.
+bool trains_in_rounds(const plan::Plan& plan) {
+  return plan.sync == plan::GradientSync::DiLoCo && plan.stages.front().replicas > 1;
+}
+
 /// Of the same training with messages as they are: on one worker, or in one thread.
 std::vector<double> losses_without_codings(const model::Model& model, const DataSplit& data,
                                            const TrainOptions& options, TrainOptions own) {
   own.plan = options.plan;
   plan::set_boundaries(own.plan, {});
-  if (traits(options.plan.weights).drains) {
+  if (traits(options.plan.weights).drains && !trains_in_rounds(options.plan)) {
     own.plan = on_one_worker(own.plan, model);
     return run(model, data, own).losses;
   }
@@ -259,7 +264,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   const bool codes = is_coded(options.plan);
   const double tolerance =
       options.plan.precision == Precision::Float32 && !codes ? kTolerance : kShortTolerance;
-  if (traits(shape.policy).drains) {
+  if (traits(shape.policy).drains && !trains_in_rounds(options.plan)) {
     check.reference = codes ? "one worker with the same micro-batches and coded boundaries"
                             : "one worker with the same micro-batches";
     if (has_several_kinds(options)) check.tolerance = tolerance;
@@ -285,7 +290,13 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     check.reference_grad_norms = std::move(serial.grad_norms);
     reference_weights = std::move(serial.weights);
   } else {
-    check.reference = "one thread that replays the same weight delays";
+    check.reference =
+        trains_in_rounds(options.plan)
+            ? fmt::format(
+                  "one thread that makes the steps of each of {} copies of the pipeline, "
+                  "and the outer ones",
+                  options.plan.stages.front().replicas)
+            : "one thread that replays the same weight delays";
     check.tolerance = tolerance;
     result = run(model, data, run_options);
     if (!is_first) return check;

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
 
 #include "penstock/model/loss.h"
 #include "penstock/model/optimizers/next_step.h"
@@ -100,12 +102,22 @@ struct Weight {
   model::Tensors state;  ///< of the optimiser
 };
 
+/// One of several copies of the pipeline that train by themselves; usually there is one.
+struct Copy {
+  int number = 0;
+  int of = 1;
+
+  bool takes(int64_t micro_batch) const { return micro_batch % of == number; }
+};
+
 class SerialReplay {
  public:
-  SerialReplay(const model::Model& model, const DataSplit& data, const TrainOptions& options)
+  SerialReplay(const model::Model& model, const DataSplit& data, const TrainOptions& options,
+               const Copy& copy)
       : model_(model),
         data_(data),
         options_(options),
+        copy_(copy),
         loss_(model::make_loss(model::loss_for(model, options.loss))),
         precision_(options.plan.gradient_precision),
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
@@ -126,19 +138,30 @@ class SerialReplay {
     versions_.push_back(std::move(weights));
   }
 
-  Replay run();
+  int64_t total_steps() const;
+  int64_t steps() const { return steps_; }
+  void begin_epoch(int64_t epoch, int64_t total_steps);
+  int64_t steps_of_epoch() const { return epoch_->cut.num_mini_batches(); }
+  /// Mini-batch `t` of the epoch.
+  void run_step(int64_t t);
+  /// Of weights_, after the last step.
+  const model::Tensors& newest() const { return versions_.back(); }
+  void replace_newest(model::Tensors weights) { versions_.back() = std::move(weights); }
+  Replay take_result();
 
  private:
   void add_use(const graph::ParameterRef& use, const at::Tensor& initial, model::Tensors& weights);
-  void run_epoch(int64_t epoch, int64_t total_steps);
   /// Adds the gradients of one micro-batch to `sums`; returns the sum of its samples' losses.
-  double run_micro_batch(const EpochBatches& batches, MicroBatchId b, MiniBatchId mini_batch,
+  double run_micro_batch(MicroBatchId b, const model::MiniBatchSize& mini_batch,
                          const std::vector<Versions>& versions, GradientSums& sums) const;
+  /// What the losses of a mini-batch's micro-batches [begin, end) are a mean over.
+  model::MiniBatchSize size_of(MiniBatchId mini_batch, int64_t begin, int64_t end) const;
   /// How many replicas round the gradients of a use: each adds those of its own micro-batches. 1:
   /// nothing is rounded.
   int64_t rounding_replicas(size_t use) const {
     const StageId stage = stage_of_layer_[uses_[use].layer.index()];
-    return is_short(precision_) ? options_.plan.stages[stage.index()].replicas : 1;
+    const bool rounds = is_short(precision_) && copy_.of == 1;
+    return rounds ? options_.plan.stages[stage.index()].replicas : 1;
   }
   /// The model's outputs; what crosses a boundary is coded, both ways.
   model::Tensors forward(const model::Tensors& leaves, const model::Tensors& inputs,
@@ -157,6 +180,7 @@ class SerialReplay {
   const model::Model& model_;
   const DataSplit& data_;
   const TrainOptions& options_;
+  Copy copy_;
   model::Loss loss_;
   FloatType precision_;
   std::vector<StageId> stage_of_layer_;
@@ -179,6 +203,19 @@ class SerialReplay {
     std::vector<model::StepContext> next;
   };
   std::deque<Moment> moments_;
+  struct Epoch {
+    BatchCut cut;
+    std::vector<int64_t> order;
+    EpochBatches batches;
+    std::vector<std::vector<Versions>> table;
+    int64_t longest_delay = 0;
+
+    Epoch(const Dataset& data, const BatchCut& the_cut, std::vector<int64_t> the_order,
+          uint64_t seed, Lengths lengths)
+        : cut(the_cut), order(std::move(the_order)), batches(data, order, 0, cut, seed, lengths) {}
+  };
+  std::unique_ptr<Epoch> epoch_;
+  int64_t total_steps_ = 0;
   int64_t schedule_steps_ = 0;
   int64_t first_version_ = 0;
   int64_t steps_ = 0;
@@ -240,9 +277,10 @@ void SerialReplay::keep_moments() {
   }
 }
 
-double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b,
-                                     MiniBatchId mini_batch, const std::vector<Versions>& versions,
+double SerialReplay::run_micro_batch(MicroBatchId b, const model::MiniBatchSize& mini_batch,
+                                     const std::vector<Versions>& versions,
                                      GradientSums& sums) const {
+  const EpochBatches& batches = epoch_->batches;
   model::Tensors leaves;
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
@@ -261,7 +299,7 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
       forward(leaves, inputs, {.training = true, .seed = batches.seed(b), .carried = carried});
   if (options_.carry_state) carried_.keep(place, std::move(carried));
   const at::Tensor output = model::as_float32(outputs.at(whole_.model_outputs().front()));
-  const model::LossResult loss = loss_(output, batches.targets(b), batches.size_of(mini_batch));
+  const model::LossResult loss = loss_(output, batches.targets(b), mini_batch);
   const double scale = scales_loss(options_.plan.precision)
                            ? loss_scale_.at(versions[loss_stage_.index()].forward)
                            : 1;
@@ -354,27 +392,40 @@ void SerialReplay::step(model::Tensors sums) {
   keep_moments();
 }
 
-void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
+model::MiniBatchSize SerialReplay::size_of(MiniBatchId mini_batch, int64_t begin,
+                                           int64_t end) const {
+  if (copy_.of == 1) return epoch_->batches.size_of(mini_batch);
+  model::MiniBatchSize share{.samples = 0};
+  for (int64_t b = begin; b < end; ++b) {
+    if (!copy_.takes(b)) continue;
+    share.samples += epoch_->batches.samples(MicroBatchId{b});
+    share.targets += epoch_->batches.micro_batch_targets(MicroBatchId{b});
+  }
+  return share;
+}
+
+void SerialReplay::begin_epoch(int64_t epoch, int64_t total_steps) {
+  total_steps_ = total_steps;
   const int64_t left =
       std::min(total_steps - steps_, mini_batches_per_epoch(data_.train->size(), options_));
   const int64_t samples =
       std::min(data_.train->size(), saturating_mul(left, options_.mini_batch_size));
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
-  const std::vector<int64_t> order =
-      training_order(*data_.train, order_of_epoch(options_, options_.seed, epoch));
-  const EpochBatches batches(*data_.train, order, 0, cut, derive_seed(options_.seed, epoch),
-                             options_.lengths);
+  epoch_ = std::make_unique<Epoch>(
+      *data_.train, cut,
+      training_order(*data_.train, order_of_epoch(options_, options_.seed, epoch)),
+      derive_seed(options_.seed, epoch), options_.lengths);
   const schedule::Schedule schedule =
       training_schedule(options_.plan, schedule::chain_links(last_stage_.value + 1), samples,
                         options_.mini_batch_size, wants_norm(options_));
-  const auto table = versions_of(schedule);
+  epoch_->table = versions_of(schedule);
   delays_ = schedule::mean_delays(schedule.shape);
   schedule_steps_ = options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps;
-  int64_t longest_delay = 0;
-  for (const auto& stage : table) {
+  for (const auto& stage : epoch_->table) {
     for (size_t b = 0; b < stage.size(); ++b) {
-      longest_delay = std::max(longest_delay, static_cast<int64_t>(b) / cut.micro_batches -
-                                                  std::min(stage[b].forward, stage[b].backward));
+      epoch_->longest_delay =
+          std::max(epoch_->longest_delay, static_cast<int64_t>(b) / cut.micro_batches -
+                                              std::min(stage[b].forward, stage[b].backward));
     }
   }
   // Versions begin at 0 in each schedule, that is in each epoch.
@@ -384,35 +435,42 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   carried_.clear();
   moments_.clear();
   keep_moments();
-  for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {
-    if (options_.stop != nullptr && options_.stop->load()) {
-      throw RuntimeError(
-          fmt::format("interrupted after {} of {} steps of the reference: nothing compared", steps_,
-                      total_steps));
-    }
-    const int64_t size = cut.mini_batch_samples(MiniBatchId{t});
-    GradientSums sums(uses_.size());
-    double loss = 0;
-    for (; b < std::min((t + 1) * cut.micro_batches, cut.num_micro_batches()); ++b) {
-      std::vector<Versions> read;
-      for (const auto& stage : table) read.push_back(stage[static_cast<size_t>(b)]);
-      loss += run_micro_batch(batches, MicroBatchId{b}, MiniBatchId{t}, read, sums);
-    }
-    result_.losses.push_back(loss / static_cast<double>(size));
-    step(sums_of_weights(std::move(sums)));
-    while (t + 1 - first_version_ > longest_delay) {
-      versions_.pop_front();
-      moments_.pop_front();
-      ++first_version_;
-    }
+}
+
+void SerialReplay::run_step(int64_t t) {
+  if (options_.stop != nullptr && options_.stop->load()) {
+    throw RuntimeError(
+        fmt::format("interrupted after {} of {} steps of the reference: nothing compared", steps_,
+                    total_steps_));
+  }
+  const BatchCut& cut = epoch_->cut;
+  const int64_t begin = t * cut.micro_batches;
+  const int64_t end = std::min(begin + cut.micro_batches, cut.num_micro_batches());
+  const model::MiniBatchSize size = size_of(MiniBatchId{t}, begin, end);
+  GradientSums sums(uses_.size());
+  double loss = 0;
+  for (int64_t b = begin; b < end; ++b) {
+    if (!copy_.takes(b)) continue;
+    std::vector<Versions> read;
+    for (const auto& stage : epoch_->table) read.push_back(stage[static_cast<size_t>(b)]);
+    loss += run_micro_batch(MicroBatchId{b}, size, read, sums);
+  }
+  result_.losses.push_back(loss / static_cast<double>(cut.mini_batch_samples(MiniBatchId{t})));
+  step(sums_of_weights(std::move(sums)));
+  while (t + 1 - first_version_ > epoch_->longest_delay) {
+    versions_.pop_front();
+    moments_.pop_front();
+    ++first_version_;
   }
 }
 
-Replay SerialReplay::run() {
+int64_t SerialReplay::total_steps() const {
   const int64_t per_epoch = mini_batches_per_epoch(data_.train->size(), options_);
-  int64_t total = saturating_mul(options_.epochs, per_epoch);
-  if (options_.max_steps > 0) total = std::min(total, options_.max_steps);
-  for (int64_t epoch = 0; steps_ < total; ++epoch) run_epoch(epoch, total);
+  const int64_t total = saturating_mul(options_.epochs, per_epoch);
+  return options_.max_steps > 0 ? std::min(total, options_.max_steps) : total;
+}
+
+Replay SerialReplay::take_result() {
   result_.weights.resize(stage_of_layer_.size());
   for (size_t use = 0; use < uses_.size(); ++use) {
     result_.weights[uses_[use].layer.index()].push_back(versions_.back()[weight_of_use_[use]]);
@@ -420,12 +478,75 @@ Replay SerialReplay::run() {
   return std::move(result_);
 }
 
+/// The outer optimiser of copies that train by themselves (DiLoCo), and the weights that all of
+/// them have at the beginning of a round. Written out: the pipeline takes its own optimisers.
+class OuterSgd {
+ public:
+  OuterSgd(const model::Tensors& weights, const TrainOptions& options)
+      : step_(options.outer), precision_(options.plan.gradient_precision) {
+    for (const at::Tensor& weight : weights) {
+      start_.push_back(weight.clone());
+      momentum_.push_back(at::zeros_like(weight));
+    }
+  }
+
+  void end_round(std::deque<SerialReplay>& copies) {
+    const at::NoGradGuard no_grad;
+    for (size_t w = 0; w < start_.size(); ++w) {
+      at::Tensor sum;
+      for (const SerialReplay& copy : copies) {
+        const at::Tensor change = runtime::rounded(start_[w] - copy.newest()[w], precision_);
+        sum = sum.defined() ? sum + change : change;
+      }
+      const at::Tensor mean =
+          runtime::rounded(sum, precision_) / static_cast<double>(copies.size());
+      momentum_[w] = momentum_[w] * step_.momentum + mean;
+      start_[w] = start_[w] - step_.learning_rate * (mean + step_.momentum * momentum_[w]);
+    }
+    for (SerialReplay& copy : copies) copy.replace_newest(start_);
+  }
+
+ private:
+  plan::OuterStep step_;
+  FloatType precision_;
+  model::Tensors start_;
+  model::Tensors momentum_;
+};
+
+/// Copy after copy makes each step; at the end of a round the outer optimiser steps.
+Replay replay_copies(const model::Model& model, const DataSplit& data, const TrainOptions& options,
+                     int count) {
+  std::deque<SerialReplay> copies;
+  for (int number = 0; number < count; ++number)
+    copies.emplace_back(model, data, options, Copy{.number = number, .of = count});
+  SerialReplay& first = copies.front();
+  const int64_t total = first.total_steps();
+  std::optional<OuterSgd> outer;
+  if (count > 1) outer.emplace(first.newest(), options);
+  for (int64_t epoch = 0; first.steps() < total; ++epoch) {
+    for (SerialReplay& copy : copies) copy.begin_epoch(epoch, total);
+    const int64_t steps = first.steps_of_epoch();
+    for (int64_t t = 0; t < steps; ++t) {
+      for (SerialReplay& copy : copies) copy.run_step(t);
+      const bool ends = first.steps() % options.plan.sync_every == 0 || first.steps() == total;
+      if (outer && ends) outer->end_round(copies);
+    }
+  }
+  Replay replay = first.take_result();
+  for (size_t k = 1; k < copies.size(); ++k) {
+    const Replay other = copies[k].take_result();
+    for (size_t t = 0; t < replay.losses.size(); ++t) replay.losses[t] += other.losses[t];
+  }
+  return replay;
+}
+
 }  // namespace
 
 Replay replay_serially(const model::Model& model, const DataSplit& data,
                        const TrainOptions& options) {
   check_trainable(model, data, options);
-  return SerialReplay(model, data, options).run();
+  const bool has_rounds = options.plan.sync == plan::GradientSync::DiLoCo;
+  return replay_copies(model, data, options, has_rounds ? options.plan.stages.front().replicas : 1);
 }
 
 }  // namespace penstock::train

@@ -23,7 +23,8 @@ struct Replay {
 
 /// Computes the same as train() with these options from fresh weights, up to rounding, for every
 /// strategy and policy of the plan: every stage reads the weight versions that the plan's lowered
-/// schedule names. Without checkpoints, evaluation or observers. Blocks for about as long as one
+/// schedule names. Under `diloco` every copy of the pipeline makes its steps in turn, and the outer
+/// ones follow. Without checkpoints, evaluation or observers. Blocks for about as long as one
 /// worker needs; memory: the largest delay + 1 copies of the weights. Throws ConfigError like
 /// train(), RuntimeError when a layer fails or options.stop is set (checked before every
 /// mini-batch).

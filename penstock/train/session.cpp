@@ -397,6 +397,11 @@ std::vector<runtime::LayerSnapshot> Session::snapshot() const {
 
 void Session::load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps) {
   const Busy busy(busy_);
+  if (pipeline_.has_rounds()) {
+    throw ConfigError(
+        "under the synchronisation diloco each replica has weights and an optimiser's state of its "
+        "own, which weights alone do not say: expected a checkpoint to resume from");
+  }
   agree([&] { return fmt::format("takes the weights of step {}", steps); });
   pipeline_.load(layers, steps);
 }
@@ -428,7 +433,7 @@ std::filesystem::path Session::save(const std::filesystem::path& directory, cons
                         {},
                         {}};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
-    checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
+    checkpoint.layers.push_back(to_state(std::move(layer), pipeline_.state_names()));
   return save_checkpoint(directory, model_, checkpoint, kKeptSessions, ranks());
 }
 
@@ -454,7 +459,7 @@ Place Session::resume(const std::filesystem::path& directory,
     check_same_classes(checkpoint, classes);
     for (const LayerState& state : checkpoint.layers)
       layers.push_back(
-          to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
+          to_snapshot(state, pipeline_.state_names(), to_string(options_.optimizer.kind)));
     return fmt::format("resumes after {} epochs and {} steps", checkpoint.epoch, checkpoint.step);
   });
   pipeline_.load(layers, checkpoint.step);

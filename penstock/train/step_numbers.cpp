@@ -29,12 +29,14 @@ model::OptimizerSpec optimizer_of(const TrainOptions& options) {
 }
 
 WithMeans::WithMeans(runtime::Pipeline& pipeline, const TrainOptions& options)
-    : pipeline_(options.mean.is_used() && pipeline.steps() > 0 ? &pipeline : nullptr) {
-  if (pipeline_ != nullptr) pipeline_->exchange_averages();
+    : pipeline_(pipeline), has_means_(options.mean.is_used() && pipeline.steps() > 0) {
+  if (has_means_) pipeline_.exchange_averages();
+  if (pipeline_.has_rounds()) pipeline_.show_rounds();
 }
 
 WithMeans::~WithMeans() {
-  if (pipeline_ != nullptr) pipeline_->exchange_averages();
+  if (pipeline_.has_rounds()) pipeline_.hide_rounds();
+  if (has_means_) pipeline_.exchange_averages();
 }
 
 }  // namespace penstock::train

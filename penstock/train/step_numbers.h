@@ -23,7 +23,8 @@ std::optional<double> step_momentum(const TrainOptions& options, int64_t step, i
 model::OptimizerSpec optimizer_of(const TrainOptions& options);
 
 /// As long as it lives, the pipeline computes with the means of its weights, where it keeps them
-/// and has made a step. Not during a training run.
+/// and has made a step; where replicas train by themselves, with those that their round would make
+/// if it ended now (collective then). Not during a training run.
 class WithMeans {
  public:
   WithMeans(runtime::Pipeline& pipeline, const TrainOptions& options);
@@ -32,7 +33,8 @@ class WithMeans {
   WithMeans& operator=(const WithMeans&) = delete;
 
  private:
-  runtime::Pipeline* pipeline_;  ///< null: nothing changes
+  runtime::Pipeline& pipeline_;
+  bool has_means_;
 };
 
 }  // namespace penstock::train

@@ -65,6 +65,9 @@ struct TrainOptions {
   /// Under the plan's sync `asynchronous`: how many steps a replica may be ahead of the slowest
   /// one.
   int64_t staleness = 4;
+  /// Under the plan's sync `diloco`: how the common weights step at the end of a round, which is
+  /// after every Plan::sync_every steps.
+  plan::OuterStep outer = {};
   /// By layer: PipelineOptions::rounded_layers, in the plan's sync precision.
   std::vector<bool> rounded_layers = {};
   bool keep_weights = false;  ///< TrainResult::weights

@@ -184,7 +184,8 @@ void Run::resume() {
   check_same_position(checkpoint, ranks());
   std::vector<runtime::LayerSnapshot> layers;
   for (const LayerState& state : checkpoint.layers)
-    layers.push_back(to_snapshot(state, optimizers_.general(), to_string(options_.optimizer.kind)));
+    layers.push_back(
+        to_snapshot(state, pipeline_.state_names(), to_string(options_.optimizer.kind)));
   pipeline_.load(layers, checkpoint.step);
   if (options_.carry_state && checkpoint.next_mini_batch > 0) load_carried(checkpoint);
   if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
@@ -251,7 +252,7 @@ void Run::save() {
       {},
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
-    checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
+    checkpoint.layers.push_back(to_state(std::move(layer), pipeline_.state_names()));
   if (options_.carry_state && next_mini_batch_ > 0) {
     std::vector<model::Tensors> carried = pipeline_.carried(cut_of_step().micro_batches);
     for (size_t l = 0; l < carried.size(); ++l)

@@ -218,6 +218,8 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
   const model::OptimizerSpec& optimizer = arguments.search.optimizer;
   plan.optimizer_state_per_weight =
       model::usual_state(train::compensated_optimizer(optimizer, plan.compensation));
+  if (plan.sync && plan.sync->sync == plan::GradientSync::DiLoCo)
+    plan.optimizer_state_per_weight += plan::OuterStep().state_per_weight();
   const std::string why = model::why_not_shared(optimizer);
   plan.share_weights = why.empty();
   if (!why.empty()) {

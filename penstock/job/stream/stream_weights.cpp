@@ -56,7 +56,7 @@ std::optional<stream::StreamState> StreamWeights::load(const Listener& listener)
   stream::StreamState state{.steps = checkpoint.step, .next_frame = next_frame_of(checkpoint)};
   for (const train::LayerState& layer : checkpoint.layers)
     state.layers.push_back(
-        train::to_snapshot(layer, *optimizer_, to_string(request_.optimizer.kind)));
+        train::to_snapshot(layer, optimizer_->state_names(), to_string(request_.optimizer.kind)));
   listener.tell(fmt::format("resumed after {} frames\n", checkpoint.step));
   return state;
 }
@@ -74,7 +74,7 @@ std::string StreamWeights::save(const stream::StreamState& state) {
                                {},
                                std::move(plan)};
   for (const runtime::LayerSnapshot& layer : state.layers)
-    checkpoint.layers.push_back(train::to_state(layer, *optimizer_));
+    checkpoint.layers.push_back(train::to_state(layer, optimizer_->state_names()));
   try {
     failure_.clear();
     const auto saved = train::save_checkpoint(folder_, model_, checkpoint, kKeptCheckpoints);

@@ -146,7 +146,8 @@ double CostModel::peers_ns_per_byte(const Members& members, int level) const {
 }
 
 bool CostModel::all_reduces() const {
-  return sync_ == GradientSync::Ordered || sync_ == GradientSync::Ring || !(servers_ > 0);
+  return sync_ == GradientSync::Ordered || sync_ == GradientSync::Ring ||
+         sync_ == GradientSync::DiLoCo || !(servers_ > 0);
 }
 
 double CostModel::service_factor(double count) const {
@@ -193,6 +194,10 @@ bool CostModel::uses_servers(int64_t weight_bytes, int replicas, int level) cons
 }
 
 double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const {
+  return whole_sum_ns(weight_bytes, replicas, level, divisor) / static_cast<double>(sync_every_);
+}
+
+double CostModel::whole_sum_ns(double weight_bytes, int replicas, int level, double divisor) const {
   const Members those = counted(replicas, divisor);
   const double peers_ns =
       latency_ns(level) / divisor + weight_bytes * peers_ns_per_byte(those, level);
@@ -207,8 +212,9 @@ double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, dou
 SegmentBound CostModel::least_sync_ns(int replicas, int level) const {
   if (replicas <= 1) return {};
   const Members fewest = members(replicas, Machines::RoundedDown);
-  const SegmentBound peers{.per_weight_byte = peers_ns_per_byte(fewest, level),
-                           .fixed_ns = latency_ns(level)};
+  const auto every = static_cast<double>(sync_every_);
+  const SegmentBound peers{.per_weight_byte = peers_ns_per_byte(fewest, level) / every,
+                           .fixed_ns = latency_ns(level) / every};
   if (all_reduces()) return peers;
   const SumTime time = service_ns_per_byte(fewest);
   const SegmentBound service{.per_weight_byte = std::max(time.wire_ns, time.server_ns),
@@ -231,7 +237,8 @@ int CostModel::waiting_level(int level) const {
 double CostModel::processor_ns_per_byte(int replicas, int level, bool servers,
                                         double divisor) const {
   const auto cost_at = [&](int at) { return processor_ns_per_byte_[static_cast<size_t>(at)]; };
-  const double outer_ns = cost_at(servers ? topology_.num_levels() : level);
+  const double outer_ns =
+      cost_at(servers ? topology_.num_levels() : level) / static_cast<double>(sync_every_);
   if (outer_ns == 0) return 0;
   const double m = replicas;
   if (machine_size_ == 1) {
@@ -346,7 +353,8 @@ int64_t CostModel::sync_ns(int64_t weight_bytes, int replicas, int level) const 
   const bool servers = uses_servers(weight_bytes, replicas, level);
   const int64_t wire = wire_ns(weight_bytes, replicas, level, servers);
   const int64_t server = servers ? server_ns(weight_bytes, replicas) : 0;
-  return saturating_add(std::max(wire, server), sync_latency_ns(level, servers));
+  const int64_t whole = saturating_add(std::max(wire, server), sync_latency_ns(level, servers));
+  return ceil_div(whole, sync_every_);
 }
 
 }  // namespace penstock::planner

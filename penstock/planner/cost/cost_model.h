@@ -118,6 +118,10 @@ class CostModel {
     crossing_ = values;
   }
 
+  /// Sums are made after every so many steps, under DiLoCo: what they cost is counted for one step,
+  /// that part of it. 1 unless this is called, before the model is used.
+  void add_every(int64_t steps) { sync_every_ = steps; }
+
   /// The smallest count in [least, most] with stage_ns(...) <= limit_ns, or 0 when there is none.
   virtual int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most,
                               int level, int64_t micro_batches) const = 0;
@@ -126,8 +130,9 @@ class CostModel {
   /// span at least `level`. That of one replica holds for all.
   virtual SegmentBound least_worker_ns(int replicas, int level, int64_t micro_batches) const;
 
-  /// One gradient synchronisation over `replicas` workers that share a unit of `level`, as the
-  /// simulator charges it under every model: rounded up, saturating, 0 for one replica.
+  /// One gradient synchronisation over `replicas` workers that share a unit of `level`, or a step's
+  /// part of it (add_every()), as the simulator charges it under every model: rounded up,
+  /// saturating, 0 for one replica.
   int64_t sync_ns(int64_t weight_bytes, int replicas, int level) const;
   /// Its parts: the larger one of the replicas' wire and the servers', and the latency.
   int64_t wire_ns(int64_t weight_bytes, int replicas, int level, bool servers) const;
@@ -136,9 +141,10 @@ class CostModel {
   /// Whether a synchronisation of so many bytes goes through the servers.
   bool uses_servers(int64_t weight_bytes, int replicas, int level) const;
   /// Whether sums over workers that share a unit of `level` travel while they compute: those
-  /// between ranks do, threads of one process wait for each other.
+  /// between ranks do but for DiLoCo's, threads of one process wait for each other.
   bool hides(int level) const {
-    return level > 0 && overlap_ == SyncOverlap::Hidden && !waits_for_sums(level);
+    return level > 0 && overlap_ == SyncOverlap::Hidden && sync_ != GradientSync::DiLoCo &&
+           !waits_for_sums(level);
   }
   /// What one synchronisation of so many bytes takes from a replica's computing (cluster::Level::
   /// processor_ns_per_gb), where its sums travel bucket by bucket: rounded up, saturating. It
@@ -162,6 +168,7 @@ class CostModel {
   int64_t network_bytes_per_s() const { return network_bytes_per_s_; }
   const cluster::Topology& topology() const { return topology_; }
   GradientSync sync() const { return sync_; }
+  int64_t sync_every() const { return sync_every_; }
   FloatType precision() const { return precision_; }
   /// What a sum moves through the links of a level of gradients with so many bytes in float32:
   /// threads of one process add them as they are.
@@ -185,6 +192,8 @@ class CostModel {
   /// `divisor`: the number of replicas or 1. Divided by the replicas it never rises with them,
   /// rounding included; undivided it never falls.
   double sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const;
+  /// The same of a round of steps, however long it is.
+  double whole_sum_ns(double weight_bytes, int replicas, int level, double divisor) const;
   /// The processor time of a replica for that, in the same way; that of the way that takes less
   /// where replicas or servers may add.
   double processor_time_ns(double weight_bytes, int replicas, int level, double divisor) const;
@@ -236,6 +245,7 @@ class CostModel {
 
   cluster::Topology topology_;
   GradientSync sync_;
+  int64_t sync_every_ = 1;
   SyncOverlap overlap_;
   FloatType precision_;
   plan::BoundaryCoding boundary_ = {};

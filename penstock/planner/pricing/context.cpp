@@ -72,7 +72,7 @@ Choice possible_offload(const PlanOptions& options, const cluster::Cluster& clus
 
 /// What method and precision allow of `wanted`.
 Choice possible_sharding(Choice wanted, plan::GradientSync sync, Precision compute) {
-  const bool can = sync != plan::GradientSync::Asynchronous && compute == Precision::Float32;
+  const bool can = !steps_alone(sync) && compute == Precision::Float32;
   if (wanted == Choice::Never || (wanted == Choice::Auto && !can)) return Choice::Never;
   if (can) return wanted;
   if (compute != Precision::Float32) {
@@ -81,9 +81,10 @@ Choice possible_sharding(Choice wanted, plan::GradientSync sync, Precision compu
                     "and the profile is of {}: expected never or auto",
                     to_string(compute)));
   }
-  throw ConfigError(
-      "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
-      "them steps all weights by itself; expected another method of adding gradients");
+  throw ConfigError(fmt::format(
+      "the optimiser's state cannot be shared out over replicas under the synchronisation {}: each "
+      "of them steps all weights by itself; expected another method of adding gradients",
+      to_string(sync)));
 }
 
 // Where any layer's time is known, 0 means that the layer makes its weights' gradients with the
@@ -186,7 +187,8 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   const bool waits =
       options.global_norm || (options.weights && plan::backward_reads_newest(*options.weights));
   const FloatType precision = options.gradient_precision;
-  const plan::GradientSync sync = options.sync.value_or(plan::GradientSync::Ordered);
+  const plan::SyncMethod method = options.sync.value_or(plan::SyncMethod());
+  const plan::GradientSync sync = method.sync;
   plan::check_sync_precision(sync, precision);
   offload = possible_offload(options, cluster);
   if (offload == Choice::Always) recompute = Choice::Never;
@@ -207,6 +209,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   if (model->hides(model->topology().num_levels()))
     counting_model =
         make_cost_model(options.cost_model, cluster, sync, SyncOverlap::Waits, precision);
+  model->add_every(method.every);
   model->code_boundaries(boundary(), crossing());
   if (counting_model) counting_model->code_boundaries(boundary(), crossing());
   if (options.mini_batch && most_micro_batches() < options.micro_batches.value_or(1)) {

@@ -240,7 +240,8 @@ double coded_cut_ns(const Context& context, const plan::Plan& plan, size_t stage
 std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& model) {
   const cluster::Topology& topology = model.topology();
   const auto samples = static_cast<double>(plan.micro_batch_size);
-  const double samples_per_step = samples * static_cast<double>(plan.micro_batches);
+  const double samples_per_sum =
+      samples * static_cast<double>(plan.micro_batches) * static_cast<double>(plan.sync_every);
   const std::vector<std::vector<int>> worker_of_replica = plan::workers_by_stage(plan);
   const auto range_of = [&](size_t stage) {
     return WorkerRange{plan.stages[stage].first_worker, plan.stages[stage].replicas};
@@ -269,7 +270,7 @@ std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& mo
       for (size_t s = 0; s < plan.stages.size(); ++s) {
         bytes += sync_bytes(model, plan.cluster.cpu_machines, seats_of(s),
                             plan.stages[s].weight_bytes, level) /
-                 samples_per_step;
+                 samples_per_sum;
       }
     }
     result.push_back(bytes);

@@ -91,7 +91,7 @@ model::LossResult GraphPass::forward(const Action& action, InFlight& record) {
     loss =
         record.loss.forward(context_.run.loss, outputs[context_.module().model_outputs().front()],
                             graph->output_needs_gradient(), context_.targets(action.micro_batch),
-                            context_.run.source().size_of(action.mini_batch));
+                            context_.size_of(action));
   }
   if (!context_.module().target_stages().empty()) record.outputs = copies_of(outputs);
   return loss;

@@ -50,8 +50,7 @@ model::LossResult forward_without_tape(const StageContext& context, const schedu
   // Nothing goes back from here: only who reports the loss needs it, unless all have a part of it.
   if (!context.reports_loss() && !context.run.pipeline.output_parts) return {};
   return context.loss()(record.outputs[context.module().model_outputs().front()],
-                        context.targets(action.micro_batch),
-                        context.run.source().size_of(action.mini_batch));
+                        context.targets(action.micro_batch), context.size_of(action));
 }
 
 model::LossResult EvaluationPass::forward(const schedule::Action& action, InFlight& record) {

@@ -45,8 +45,7 @@ model::LossResult TapePass::record_tape(const Action& action, InFlight& record,
   const bool takes = run.pipeline.loss_takes_output && context_.module().target_stages().empty();
   at::Tensor output = takes ? std::exchange(kept, {}) : kept;
   return tape.loss(context_.loss(), std::move(output), context_.targets(action.micro_batch),
-                   run.source().size_of(action.mini_batch),
-                   context_.loss_scale_of(action.micro_batch));
+                   context_.size_of(action), context_.loss_scale_of(action.micro_batch));
 }
 
 void TapePass::backward(const Action& action, InFlight& record) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "penstock/runtime/sums/bucket_path.h"
+#include "penstock/runtime/sums/local_sums.h"
 #include "penstock/runtime/sums/replica_sums.h"
 #include "penstock/runtime/sums/shared_weights.h"
 #include "penstock/runtime/sums/stage_sums.h"
@@ -55,6 +56,8 @@ std::unique_ptr<StageSums> make_stage_sums(const StageContext& context) {
   if (GradientBoard* const board = context.run.boards[context.stage().index()].get())
     return std::make_unique<SharedSums>(context, grouping, *board);
   std::unique_ptr<BucketPath> path = make_bucket_path(context, grouping);
+  if (context.replica.round)
+    return std::make_unique<LocalSums>(context, std::move(grouping), std::move(path));
   std::unique_ptr<StepRule> rule = make_step_rule(context, *path);
   if (path->adds_in_background())
     return std::make_unique<BackgroundSums>(context, grouping, std::move(path), std::move(rule));

@@ -72,7 +72,7 @@ class StageSums {
   std::optional<Tensors> ready_;
 };
 
-/// Of a stage with one replica.
+/// Of a stage with one replica, or of a replica that steps by itself (local_sums.h).
 class SoleSums : public StageSums {
  public:
   SoleSums(const StageContext& context, Grouping grouping);
@@ -82,6 +82,10 @@ class SoleSums : public StageSums {
   void expect_step(const schedule::Action& step, std::vector<WeightVersion> freed) override;
   Tensors& ready(MiniBatchId mini_batch) override;
   void step(const schedule::Action& action) override;
+
+ protected:
+  /// Whether add() may step weights.
+  bool steps_ahead() const { return ahead_.has_value(); }
 
  private:
   /// Steps those of these weights that have a gradient.

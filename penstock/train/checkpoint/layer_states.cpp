@@ -9,18 +9,17 @@
 
 namespace penstock::train {
 
-runtime::LayerSnapshot to_snapshot(const LayerState& state, const model::Optimizer& optimizer,
+runtime::LayerSnapshot to_snapshot(const LayerState& state, const std::vector<std::string>& states,
                                    std::string_view name) {
   runtime::LayerSnapshot layer{
       .here = state.here, .weights = state.weights, .buffers = state.buffers};
-  const std::vector<std::string> names = optimizer.state_names();
-  if (!state.weights.empty() && state.optimizer.size() != names.size()) {
+  if (!state.weights.empty() && state.optimizer.size() != states.size()) {
     throw ConfigError(
         fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here "
                     "keeps {}: resume with the same settings",
-                    state.optimizer.size(), name, names.size()));
+                    state.optimizer.size(), name, states.size()));
   }
-  for (const std::string& kept : names) {
+  for (const std::string& kept : states) {
     const auto found = state.optimizer.find(kept);
     if (found == state.optimizer.end() && !state.weights.empty()) {
       throw ConfigError(
@@ -34,12 +33,11 @@ runtime::LayerSnapshot to_snapshot(const LayerState& state, const model::Optimiz
   return layer;
 }
 
-LayerState to_state(runtime::LayerSnapshot layer, const model::Optimizer& optimizer) {
+LayerState to_state(runtime::LayerSnapshot layer, const std::vector<std::string>& states) {
   LayerState state{
       .here = layer.here, .weights = std::move(layer.weights), .buffers = std::move(layer.buffers)};
-  const std::vector<std::string> names = optimizer.state_names();
-  for (size_t s = 0; layer.here && s < names.size(); ++s)
-    state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
+  for (size_t s = 0; layer.here && s < states.size(); ++s)
+    state.optimizer[states[s]] = std::move(layer.optimizer_state[s]);
   return state;
 }
 

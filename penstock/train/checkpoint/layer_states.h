@@ -2,19 +2,19 @@
 // (by name).
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "penstock/model/optimizer.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 
 namespace penstock::train {
 
-/// Throws ConfigError when the checkpoint's layer has other optimiser states than the optimiser of
-/// that name keeps.
-runtime::LayerSnapshot to_snapshot(const LayerState& state, const model::Optimizer& optimizer,
+/// `states`: Pipeline::state_names(). Throws ConfigError when the checkpoint's layer has other
+/// states than these, which the optimiser of that name keeps.
+runtime::LayerSnapshot to_snapshot(const LayerState& state, const std::vector<std::string>& states,
                                    std::string_view name);
-LayerState to_state(runtime::LayerSnapshot layer, const model::Optimizer& optimizer);
+LayerState to_state(runtime::LayerSnapshot layer, const std::vector<std::string>& states);
 
 }  // namespace penstock::train

@@ -102,6 +102,13 @@ int64_t EpochBatches::mini_batch_targets(MiniBatchId t) const {
   return place->second;
 }
 
+int64_t EpochBatches::micro_batch_targets(MicroBatchId b) const {
+  const MutexLock lock(mutex_);
+  const auto [place, is_new] = counted_parts_.try_emplace(b);
+  if (is_new) place->second = data_.count_targets(indices(cut_.range(b)));
+  return place->second;
+}
+
 int64_t EpochBatches::samples(MicroBatchId b) const {
   const auto range = cut_.range(b);
   return range.end - range.begin;

@@ -49,6 +49,7 @@ class EpochBatches : public runtime::BatchSource {
   std::vector<model::Shape> input_shapes(MicroBatchId b) const override;
   int64_t mini_batch_samples(MiniBatchId t) const override { return cut_.mini_batch_samples(t); }
   int64_t mini_batch_targets(MiniBatchId t) const override;
+  int64_t micro_batch_targets(MicroBatchId b) const override;
   uint64_t seed(MicroBatchId b) const override;
 
  private:
@@ -66,6 +67,7 @@ class EpochBatches : public runtime::BatchSource {
   mutable Mutex mutex_;
   /// The targets of mini-batches, which each of its micro-batches asks for.
   mutable std::map<MiniBatchId, int64_t> counted_ GUARDED_BY(mutex_);
+  mutable std::map<MicroBatchId, int64_t> counted_parts_ GUARDED_BY(mutex_);
   mutable std::map<MiniBatchId, std::vector<model::Shape>> sizes_ GUARDED_BY(mutex_);
 };
 

@@ -41,6 +41,9 @@ class PrefetchedBatches : public runtime::BatchSource {
   }
   int64_t mini_batch_samples(MiniBatchId t) const override { return source_.mini_batch_samples(t); }
   int64_t mini_batch_targets(MiniBatchId t) const override { return source_.mini_batch_targets(t); }
+  int64_t micro_batch_targets(MicroBatchId b) const override {
+    return source_.micro_batch_targets(b);
+  }
   uint64_t seed(MicroBatchId b) const override { return source_.seed(b); }
 
  private:
