@@ -267,6 +267,11 @@ TEST(Rounds, ACheckpointOfOtherCopiesIsRefused) {
   other.plan = round_options(plan_for(model, "dp", {3}, 6), 4).plan;
   EXPECT_THAT(tests::message_of<ConfigError>([&] { train(model, data, other); }),
               HasSubstr("resume with the same settings"));
+  TrainOptions together = options;
+  together.plan.sync = plan::GradientSync::Ordered;
+  together.plan.sync_every = 1;
+  EXPECT_THAT(tests::message_of<ConfigError>([&] { train(model, data, together); }),
+              HasSubstr("made under the synchronisation diloco"));
   // Another cut has the same copies.
   other.plan = round_options(plan_for(model, "gpipe", {2, 2}, 6), 4).plan;
   other.checkpoint = options.checkpoint = "";

@@ -344,7 +344,7 @@ int PlanView::level_between(const WorkerRange& a, const WorkerRange& b) const {
 }
 
 std::string PlanView::gradient_method() const {
-  const std::string method(to_string(plan.sync));
+  const std::string method = to_string(plan.sync_method());
   return plan.gradient_precision == FloatType::Float32
              ? method
              : fmt::format("{} in {}", method, to_string(plan.gradient_precision));

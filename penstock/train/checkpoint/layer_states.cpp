@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -9,10 +10,29 @@
 
 namespace penstock::train {
 
+namespace {
+
+/// Replicas that train by themselves (runtime/round_layout.h) have other states than those of one
+/// optimiser.
+void check_same_copies(const LayerState& state, const std::vector<std::string>& states) {
+  const std::string common = "outer.weights";
+  const bool has = state.optimizer.contains(common);
+  const bool needs = std::find(states.begin(), states.end(), common) != states.end();
+  if (state.weights.empty() || has == needs) return;
+  throw ConfigError(
+      fmt::format("the checkpoint was made {} the synchronisation diloco, under which each copy of "
+                  "the pipeline "
+                  "has weights of its own: resume with the same synchronisation",
+                  has ? "under" : "without"));
+}
+
+}  // namespace
+
 runtime::LayerSnapshot to_snapshot(const LayerState& state, const std::vector<std::string>& states,
                                    std::string_view name) {
   runtime::LayerSnapshot layer{
       .here = state.here, .weights = state.weights, .buffers = state.buffers};
+  check_same_copies(state, states);
   if (!state.weights.empty() && state.optimizer.size() != states.size()) {
     throw ConfigError(
         fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here "
