@@ -18,6 +18,7 @@ import time
 
 import formulas
 from netlab import Lab, Link, wait_all
+from rounds import rounds
 
 HERE = pathlib.Path(__file__).resolve().parent
 PEERS = HERE.parent / "peers"
@@ -943,5 +944,6 @@ def faults(bench):
 ALL = {
     "links": links, "bytes": bytes_on_wires, "strategies": strategies,
     "precisions": precisions, "overlap": overlap, "machines": machines, "teams": teams,
-    "boundaries": boundaries, "ddp": ddp, "large": large, "allreduce": allreduce, "faults": faults
+    "boundaries": boundaries, "rounds": rounds, "ddp": ddp, "large": large,
+    "allreduce": allreduce, "faults": faults
 }
