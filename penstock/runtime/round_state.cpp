@@ -1,6 +1,7 @@
 #include "penstock/runtime/round_state.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include "penstock/model/device/tensor_memory.h"
