@@ -42,7 +42,8 @@ bool is_in_plan(const Row& row) {
 /// Where results go, and how the run is watched, which another run has its own ways for.
 bool is_of_one_run(const Row& row) {
   return row.section == Section::Output || row.section == Section::Operation ||
-         row.name == "--checkpoint" || row.name == "--resume" || row.name == "--stopped-exit-code";
+         row.name == "--checkpoint" || row.needs == "--checkpoint" || row.name == "--resume" ||
+         row.name == "--stopped-exit-code";
 }
 
 std::string absolute_or_empty(const std::string& path) {
@@ -142,33 +143,24 @@ void claim_run_folder(const options::TrainRequest& request) {
 std::string config_of(const RunRecord& record) {
   const options::TrainRequest usual;
   std::string left_out;
-  std::vector<std::string_view> given;
   for (const Row& row : options::train_rows()) {
     const std::string value = options::text_of(row, record.asked);
-    if (is_of_one_run(row)) {
-      if (value != options::text_of(row, usual))
-        left_out += fmt::format("#   {} = {}\n", row.name.substr(2),
-                                value == "yes" ? "true" : toml_string(value));
-    } else if (!is_in_plan(row) && std::find(record.given.begin(), record.given.end(), row.name) !=
-                                       record.given.end()) {
-      given.push_back(row.name);
-    }
+    if (!is_of_one_run(row) || value == options::text_of(row, usual)) continue;
+    left_out += fmt::format("#   {} = {}\n", row.name.substr(2),
+                            value == "yes" ? "true" : toml_string(value));
   }
   options::TrainRequest again = record.asked;
-  again.plan = {};
-  again.output = {};
-  again.operation = {};
-  again.run.checkpoint.clear();
-  again.run.resume = false;
-  again.run.stopped_exit_code = usual.run.stopped_exit_code;
   again.run.batch_size = record.mini_batch_size;
-  std::erase(given, "--plan");
+  const auto is_kept = [](const Row& row) {
+    return !is_in_plan(row) && !is_of_one_run(row) && row.name != "--plan";
+  };
   // The plan lies beside the file, wherever that is moved to.
   return fmt::format(
       "# Does the run again: penstock train --config {}\n{}{}\n{}\n# Beside this file\nplan = "
       "{}\n",
       kConfigFile, left_out.empty() ? "" : "# Left out, as it is for one run alone:\n", left_out,
-      options::run_file_text(again, given), toml_string(kPlanFile));
+      options::run_file_text<options::TrainRequest>(again, record.given, is_kept),
+      toml_string(kPlanFile));
 }
 
 void write_run_folder(const RunRecord& record, const plan::Plan& plan) {

@@ -185,13 +185,14 @@ std::vector<FileOption> read_run_file(const std::string& path) {
 }
 
 template <class Request>
-std::string run_file_text(const Request& request, std::span<const std::string_view> given) {
+std::string run_file_text(const Request& request, std::span<const std::string_view> given,
+                          bool (*wanted)(const RowOf<Request>& row)) {
   Request copy = request;
   Request usual;
   std::string text;
   std::optional<Section> section;
   for (const RowOf<Request>& row : rows_of<Request>()) {
-    if (row.section == Section::File) continue;
+    if (row.section == Section::File || (wanted != nullptr && !wanted(row))) continue;
     const Slot slot = row.slot(copy);
     std::string value = text_of(slot);
     const bool is_given = std::find(given.begin(), given.end(), row.name) != given.end();
@@ -208,14 +209,17 @@ std::string run_file_text(const Request& request, std::span<const std::string_vi
 
 template std::vector<FileOption> read_run_file<TrainRequest>(const std::string&);
 template std::vector<FileOption> parse_run_file<TrainRequest>(std::string_view, const std::string&);
-template std::string run_file_text(const TrainRequest&, std::span<const std::string_view>);
+template std::string run_file_text(const TrainRequest&, std::span<const std::string_view>,
+                                   bool (*)(const RowOf<TrainRequest>&));
 template std::vector<FileOption> read_run_file<StreamRequest>(const std::string&);
 template std::vector<FileOption> parse_run_file<StreamRequest>(std::string_view,
                                                                const std::string&);
-template std::string run_file_text(const StreamRequest&, std::span<const std::string_view>);
+template std::string run_file_text(const StreamRequest&, std::span<const std::string_view>,
+                                   bool (*)(const RowOf<StreamRequest>&));
 template std::vector<FileOption> read_run_file<ProfileRequest>(const std::string&);
 template std::vector<FileOption> parse_run_file<ProfileRequest>(std::string_view,
                                                                 const std::string&);
-template std::string run_file_text(const ProfileRequest&, std::span<const std::string_view>);
+template std::string run_file_text(const ProfileRequest&, std::span<const std::string_view>,
+                                   bool (*)(const RowOf<ProfileRequest>&));
 
 }  // namespace penstock::options

@@ -37,9 +37,11 @@ std::vector<FileOption> read_run_file(const std::string& path);
 template <class Request>
 std::vector<FileOption> parse_run_file(std::string_view text, const std::string& path);
 
-/// The run file that gives the request: options with another value than usual, and those `given`.
-/// Paths are absolute, so that it may lie anywhere. Throws ConfigError without a working folder.
+/// The run file that gives the request: options with another value than usual, and those `given`,
+/// as far as they are `wanted` (null: all). Paths are absolute, so that it may lie anywhere. Throws
+/// ConfigError without a working folder.
 template <class Request>
-std::string run_file_text(const Request& request, std::span<const std::string_view> given);
+std::string run_file_text(const Request& request, std::span<const std::string_view> given,
+                          bool (*wanted)(const RowOf<Request>& row) = nullptr);
 
 }  // namespace penstock::options
