@@ -26,9 +26,11 @@
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/state_dict.h"
 #include "penstock/train/data/ragged_dataset.h"
 #include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/event_file.h"
 #include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
@@ -151,7 +153,8 @@ class PythonSession {
   }
 
   py::list train(const train::Dataset& data, int64_t epoch, int64_t batch_size, bool shuffle,
-                 const py::object& on_step, const std::vector<double>& rates) {
+                 const py::object& on_step, const std::vector<double>& rates,
+                 const train::EpochPart& part) {
     std::vector<int64_t> order = train::epoch_order(data.size(), session_->seed(), epoch, shuffle);
     if (drop_last_ && batch_size > 0)
       order.resize(order.size() - order.size() % static_cast<size_t>(batch_size));
@@ -171,7 +174,8 @@ class PythonSession {
       results = interruptibly(stop_, [&] {
         return session_->train(
             data, order, epoch, batch_size,
-            on_step.is_none() ? std::function<bool(const train::StepResult&)>() : report, rates);
+            on_step.is_none() ? std::function<bool(const train::StepResult&)>() : report, rates,
+            part);
       });
     } catch (const RuntimeError&) {
       if (failure) std::rethrow_exception(failure);
@@ -199,8 +203,11 @@ class PythonSession {
     interruptibly(stop_, [&] { session_->end_epoch(); });
   }
 
-  std::string save(const std::string& folder, const train::Place& place) {
-    return interruptibly(stop_, [&] { return session_->save(folder, place).string(); });
+  std::string save(const std::string& folder, const train::Place& place, int newest,
+                   std::optional<int64_t> best) {
+    return interruptibly(stop_, [&] {
+      return session_->save(folder, place, {newest, best}).string();
+    });
   }
   /// Nothing: there is no checkpoint.
   std::optional<train::Place> resume(const std::string& folder,
@@ -337,6 +344,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("optimizers", &optimizers);
   m.def("rows", &rows);
   m.def("epoch_order", &epoch_order);
+  m.def("mark_best",
+        [](const std::string& folder, int64_t step) { return train::mark_best(folder, step); });
   m.def("give_back_freed_memory", &give_back_freed_memory);
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));
@@ -370,9 +379,25 @@ PYBIND11_MODULE(_core, m) {
       .def("returns_loss", &ProgramModel::returns_loss)
       .def("note", &ProgramModel::note)
       .def("plan", &ProgramModel::plan);
+  py::class_<train::EpochPart>(m, "EpochPart")
+      .def(py::init([](int64_t first, std::optional<int64_t> steps) {
+             return train::EpochPart{first, steps};
+           }),
+           py::arg("first"), py::arg("steps"));
+  py::class_<train::InsideEpoch>(m, "InsideEpoch")
+      .def(py::init<>())
+      .def_readwrite("steps", &train::InsideEpoch::steps)
+      .def_readwrite("batch_size", &train::InsideEpoch::batch_size)
+      .def_readwrite("samples", &train::InsideEpoch::samples)
+      .def_readwrite("shuffle", &train::InsideEpoch::shuffle);
+  py::class_<train::EventFile>(m, "EventFile")
+      .def(py::init<const std::string&, int64_t>(), py::arg("folder"), py::arg("first_step"))
+      .def("add", &train::EventFile::add)
+      .def("add_text", &train::EventFile::add_text);
   py::class_<train::Place>(m, "Place")
       .def(py::init<>())
       .def_readwrite("epochs", &train::Place::epochs)
+      .def_readwrite("inside", &train::Place::inside)
       .def_readwrite("rate_scale", &train::Place::rate_scale)
       .def_readwrite("base_rate", &train::Place::base_rate)
       .def_readwrite("classes", &train::Place::classes)

@@ -31,6 +31,7 @@
 #include "penstock/util/files/files.h"
 #include "penstock/util/numbers/arithmetic.h"
 #include "penstock/util/numbers/rng.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 
@@ -38,7 +39,6 @@ namespace {
 
 /// A rank may do something of its own between two calls; one that is gone is noticed at once.
 constexpr std::chrono::hours kCalls{24};
-constexpr int kKeptSessions = 2;
 
 StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets, double rate) {
   return {.loss = stats.mean_loss(),
@@ -47,6 +47,18 @@ StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets, doub
           .correct = stats.correct,
           .grad_norm = stats.gradient_norm,
           .learning_rate = rate};
+}
+
+/// Of the part of an epoch of so many samples. Throws ConfigError.
+int64_t samples_of(const EpochPart& part, int64_t samples, int64_t batch_size) {
+  const int64_t steps = ceil_div(samples, batch_size);
+  if (part.first == 0 && !part.steps) return samples;
+  if (part.first < 0 || part.first >= steps || part.steps.value_or(1) < 1) {
+    throw ConfigError(fmt::format("expected steps of an epoch of {}, found {} from {} on", steps,
+                                  part.steps.value_or(0), part.first));
+  }
+  const int64_t rest = samples - part.first * batch_size;
+  return part.steps ? std::min(rest, saturating_mul(*part.steps, batch_size)) : rest;
 }
 
 TrainOptions checked(TrainOptions options) {
@@ -202,12 +214,14 @@ void Session::require_whole_steps() const {
 std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int64_t>& order,
                                      uint64_t seed, int64_t batch_size,
                                      const std::vector<double>& rates,
-                                     const std::function<bool(const StepResult&)>& on_step) {
-  const auto samples = static_cast<int64_t>(order.size());
+                                     const std::function<bool(const StepResult&)>& on_step,
+                                     const EpochPart& part) {
+  const int64_t first = part.first * batch_size;
+  const int64_t samples = samples_of(part, static_cast<int64_t>(order.size()), batch_size);
   const BatchCut cut(samples, batch_size, options_.plan.micro_batches);
   if (const auto refused = refused_batch(model_, cut))
     throw ConfigError(explain(*refused, "drop_last"));
-  const EpochBatches batches(data, order, 0, cut, seed, Lengths::Batch);
+  const EpochBatches batches(data, order, first, cut, seed, Lengths::Batch);
   const bool has_norm = wants_norm(options_) || pipeline_.needs_norm();
   const schedule::Schedule schedule =
       training_schedule(options_.plan, pipeline_.links(), samples, batch_size, has_norm);
@@ -309,13 +323,13 @@ StepResult Session::step(const Batch& batch, std::optional<double> rate) {
 std::vector<StepResult> Session::train(const Dataset& data, const std::vector<int64_t>& order,
                                        int64_t epoch, int64_t batch_size,
                                        const std::function<bool(const StepResult&)>& on_step,
-                                       const std::vector<double>& rates) {
+                                       const std::vector<double>& rates, const EpochPart& part) {
   const Busy busy(busy_);
   const auto call = [&] {
     require_whole_steps();
     check(data, batch_size);
     require_some_target(data);
-    const auto samples = static_cast<int64_t>(order.size());
+    const int64_t samples = samples_of(part, static_cast<int64_t>(order.size()), batch_size);
     if (!rates.empty() && static_cast<int64_t>(rates.size()) != ceil_div(samples, batch_size)) {
       throw ConfigError(fmt::format("expected a learning rate for each of {} steps, found {}",
                                     ceil_div(samples, batch_size), rates.size()));
@@ -323,8 +337,14 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
     if (options_.world == nullptr) return std::string();
     const std::string_view bytes(reinterpret_cast<const char*>(order.data()),
                                  order.size() * sizeof(order.front()));
-    return fmt::format("trains epoch {} from step {} on in batches of {} with {}, order CRC {:08x}",
-                       epoch + 1, steps(), batch_size, data_digest(data), crc32_of(bytes));
+    const std::string stretch =
+        samples < static_cast<int64_t>(order.size())
+            ? fmt::format(", samples {} to {} of it", part.first * batch_size,
+                          part.first * batch_size + samples)
+            : "";
+    return fmt::format(
+        "trains epoch {} from step {} on in batches of {} with {}, order CRC {:08x}{}", epoch + 1,
+        steps(), batch_size, data_digest(data), crc32_of(bytes), stretch);
   };
   const std::vector<double> first_rates = agree(call, rates);
   if (order.empty()) return {};
@@ -339,7 +359,7 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
   };
   std::vector<StepResult> results =
       run(data, order, derive_seed(options_.seed, epoch), batch_size, first_rates,
-          on_step ? report : std::function<bool(const StepResult&)>());
+          on_step ? report : std::function<bool(const StepResult&)>(), part);
   agree([&] {
     if (failure) std::rethrow_exception(failure);
     return fmt::format("ends epoch {} after {} steps", epoch + 1, results.size());
@@ -406,35 +426,41 @@ void Session::load(const std::vector<runtime::LayerSnapshot>& layers, int64_t st
   pipeline_.load(layers, steps);
 }
 
-std::filesystem::path Session::save(const std::filesystem::path& directory, const Place& place) {
+std::filesystem::path Session::save(const std::filesystem::path& directory, const Place& place,
+                                    const KeptCheckpoints& kept) {
   const Busy busy(busy_);
   agree([&] {
     require_whole_steps();
     return fmt::format("saves step {} to {}", steps(), directory.string());
   });
   pipeline_.average_buffers();
-  Checkpoint checkpoint{{.model = model_.name(),
-                         .epoch = place.epochs,
-                         .step = steps(),
-                         .seed = options_.seed,
-                         .mini_batch_size = options_.mini_batch_size,
-                         .optimizer = std::string(to_string(options_.optimizer.kind)),
-                         .classes = place.classes,
-                         .loader = place.loader,
-                         .rate = {.schedule_steps = schedule_steps(options_, 0, 0),
-                                  .scale = place.rate_scale,
-                                  .base = place.base_rate,
-                                  .plateau = plateau_},
-                         .loss_scale = scales_loss(options_.plan.precision) ||
-                                               pipeline_.loss_scale() != runtime::LossScaleState{}
-                                           ? std::optional(pipeline_.loss_scale())
-                                           : std::nullopt,
-                         .mean = options_.mean.swa_patience ? std::optional(mean_) : std::nullopt},
-                        {},
-                        {}};
+  const bool is_inside = place.inside.steps > 0;
+  Checkpoint checkpoint{
+      {.model = model_.name(),
+       .epoch = place.epochs,
+       .next_mini_batch = place.inside.steps,
+       .step = steps(),
+       .seed = options_.seed,
+       .mini_batch_size = is_inside ? place.inside.batch_size : options_.mini_batch_size,
+       .train_samples = is_inside ? place.inside.samples : 0,
+       .shuffle = is_inside ? place.inside.shuffle : std::nullopt,
+       .optimizer = std::string(to_string(options_.optimizer.kind)),
+       .classes = place.classes,
+       .loader = place.loader,
+       .rate = {.schedule_steps = schedule_steps(options_, 0, 0),
+                .scale = place.rate_scale,
+                .base = place.base_rate,
+                .plateau = plateau_},
+       .loss_scale = scales_loss(options_.plan.precision) ||
+                             pipeline_.loss_scale() != runtime::LossScaleState{}
+                         ? std::optional(pipeline_.loss_scale())
+                         : std::nullopt,
+       .mean = options_.mean.swa_patience ? std::optional(mean_) : std::nullopt},
+      {},
+      {}};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), pipeline_.state_names()));
-  return save_checkpoint(directory, model_, checkpoint, kKeptSessions, ranks());
+  return save_checkpoint(directory, model_, checkpoint, kept, ranks());
 }
 
 Place Session::resume(const std::filesystem::path& directory,
@@ -450,11 +476,11 @@ Place Session::resume(const std::filesystem::path& directory,
           fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'",
                       checkpoint.optimizer, to_string(options_.optimizer.kind)));
     }
-    if (checkpoint.next_mini_batch > 0) {
+    if (checkpoint.next_mini_batch > 0 && checkpoint.lengths != "whole") {
       throw ConfigError(
-          fmt::format("the checkpoint was saved after {} steps of an epoch; expected one that was "
-                      "saved between epochs",
-                      checkpoint.next_mini_batch));
+          fmt::format("the checkpoint was saved after {} steps of an epoch with lengths {}; "
+                      "expected one that was saved between epochs",
+                      checkpoint.next_mini_batch, printable(checkpoint.lengths)));
     }
     check_same_classes(checkpoint, classes);
     for (const LayerState& state : checkpoint.layers)
@@ -469,6 +495,10 @@ Place Session::resume(const std::filesystem::path& directory,
   mean_ = checkpoint.mean.value_or(WeightMeanState{});
   options_.seed = checkpoint.seed;
   return {.epochs = checkpoint.epoch,
+          .inside = {.steps = checkpoint.next_mini_batch,
+                     .batch_size = checkpoint.mini_batch_size,
+                     .samples = checkpoint.train_samples,
+                     .shuffle = checkpoint.shuffle},
           .rate_scale = checkpoint.rate.scale,
           .base_rate = checkpoint.rate.base,
           .classes = checkpoint.classes,

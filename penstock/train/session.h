@@ -23,6 +23,7 @@
 #include "penstock/model/sized_models.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/planned_model.h"
@@ -48,9 +49,24 @@ struct StepResult {
   std::optional<double> learning_rate = {};  ///< of the step; nothing: none was made
 };
 
+/// Steps [first, first + steps) of an epoch.
+struct EpochPart {
+  int64_t first = 0;
+  std::optional<int64_t> steps = {};  ///< nothing: all that follow
+};
+
+/// How far an epoch over a data set is.
+struct InsideEpoch {
+  int64_t steps = 0;  ///< of it, so far; 0: between epochs
+  int64_t batch_size = 0;
+  int64_t samples = 0;
+  std::optional<bool> shuffle = {};
+};
+
 /// Where a training is: what its caller keeps of it, and checkpoints hold beside the session.
 struct Place {
-  int64_t epochs = 0;     ///< that are over
+  int64_t epochs = 0;  ///< that are over
+  InsideEpoch inside = {};
   double rate_scale = 1;  ///< SavedRate::scale and base
   std::optional<double> base_rate = {};
   std::vector<std::string> classes = {};  ///< the names of 0, 1, ...; empty: not known
@@ -78,11 +94,12 @@ class Session {
   /// through which the pipeline stays full, as train() runs it. `on_step` is called after each
   /// step, on rank 0 only, from a worker's thread; false ends early, and what it throws ends early
   /// and is thrown on all ranks. `rates`: the learning rates of all steps, instead of those of the
-  /// options; rank 0's count; empty: none. Returns the steps that were made.
+  /// options; rank 0's count; empty: none. `part`: of these steps alone; they are those of the
+  /// whole epoch, bit for bit, but for delays that begin anew. Returns the steps that were made.
   std::vector<StepResult> train(const Dataset& data, const std::vector<int64_t>& order,
                                 int64_t epoch, int64_t batch_size,
                                 const std::function<bool(const StepResult&)>& on_step = {},
-                                const std::vector<double>& rates = {});
+                                const std::vector<double>& rates = {}, const EpochPart& part = {});
   /// Ends an epoch of single steps: from here on no rank is among them any more.
   void end_epoch();
   /// Loss and accuracy in evaluation mode, in micro-batches of at most `batch_size` samples.
@@ -101,9 +118,10 @@ class Session {
   void load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps);
   /// Saves a checkpoint, as train() does, and returns its folder. Running statistics of replicas
   /// are averaged, as in the checkpoint. Throws as save_checkpoint().
-  std::filesystem::path save(const std::filesystem::path& directory, const Place& place);
+  std::filesystem::path save(const std::filesystem::path& directory, const Place& place,
+                             const KeptCheckpoints& kept = {});
   /// Goes on from the newest checkpoint in `directory`, or from that folder, with its seed. Throws
-  /// as load_checkpoint(), and ConfigError for one of another optimiser or inside an epoch.
+  /// as load_checkpoint(), and ConfigError for one of another optimiser.
   /// `classes`: as check_same_classes().
   Place resume(const std::filesystem::path& directory,
                const std::vector<std::string>& classes = {});
@@ -136,7 +154,8 @@ class Session {
   /// `rates` as those of train().
   std::vector<StepResult> run(const Dataset& data, const std::vector<int64_t>& order, uint64_t seed,
                               int64_t batch_size, const std::vector<double>& rates,
-                              const std::function<bool(const StepResult&)>& on_step);
+                              const std::function<bool(const StepResult&)>& on_step,
+                              const EpochPart& part = {});
   void check(const Dataset& data, int64_t batch_size) const;
   /// Throws RuntimeError after a failure that has left a part of a step.
   void require_whole_steps() const;

@@ -52,6 +52,37 @@ TEST_P(Sessions, AnEpochIsThatOfTrain) {
   }
 }
 
+TEST(Session, PartsOfAnEpochAreTheEpoch) {
+  const model::Model model = branching_model(/*dropout=*/0.2);
+  const DataSplit data = feature_data(100);
+  const TrainOptions options{.plan = plan_for(model, "1f1b-flush", {1, 1}, 4)};
+  const auto order = epoch_order(100, 1, 3, true);
+  const std::vector<StepResult> expected = Session(model, options).train(*data.train, order, 3, 16);
+  ASSERT_EQ(expected.size(), 7);
+  const TestFolder folder;
+  std::vector<double> losses;
+  for (const EpochPart& part : {EpochPart{0, 2}, EpochPart{2, 1}, EpochPart{3, {}}}) {
+    Session session(model, options);  // goes on from the one before
+    if (part.first > 0) {
+      const InsideEpoch inside = session.resume(folder.path()).inside;
+      EXPECT_EQ(inside.steps, part.first);
+      EXPECT_EQ(inside.samples, 100);
+    }
+    for (const StepResult& step : session.train(*data.train, order, 3, 16, {}, {}, part))
+      losses.push_back(step.loss);
+    if (session.steps() == 7) break;
+    session.save(
+        folder.path(),
+        {.epochs = 3,
+         .inside = {.steps = session.steps(), .batch_size = 16, .samples = 100, .shuffle = true}});
+  }
+  ASSERT_EQ(losses.size(), 7);
+  for (size_t t = 0; t < losses.size(); ++t) EXPECT_EQ(losses[t], expected[t].loss);
+  Session session(model, options);
+  for (const EpochPart& part : {EpochPart{7, {}}, EpochPart{-1, {}}, EpochPart{0, 0}})
+    EXPECT_THROW(session.train(*data.train, order, 3, 16, {}, {}, part), ConfigError);
+}
+
 TEST(Session, StepsOneByOneAreThoseOfAnEpoch) {
   const model::Model model = branching_model(/*dropout=*/0);
   const DataSplit data = feature_data(64);

@@ -19,11 +19,14 @@ from penstock._parts import add_training_part, training_folder
 from penstock._tool import plan, profile, report, schedule, simulate, verify
 
 if TYPE_CHECKING:
+    from penstock._callbacks import Callback, EarlyStopping
     from penstock._export import export
     from penstock._trainer import Trainer
     from penstock._weights import empty_weights
 
 __all__ = [
+    "Callback",
+    "EarlyStopping",
     "PenstockError",
     "Trainer",
     "empty_weights",
@@ -40,12 +43,18 @@ add_training_part(__path__)
 
 
 # What needs PyTorch. Planning does not, and starts without it.
-_OF_TRAINING = {"Trainer": "_trainer", "empty_weights": "_weights", "export": "_export"}
+_OF_TRAINING = {
+    "Callback": "_callbacks",
+    "EarlyStopping": "_callbacks",
+    "Trainer": "_trainer",
+    "empty_weights": "_weights",
+    "export": "_export",
+}
 
 
 def __getattr__(name: str) -> Any:
     """What most programs do not need is imported when it is named."""
-    if name in ("data", "pytorch", "text"):
+    if name in ("data", "loggers", "pytorch", "text"):
         return importlib.import_module(f"penstock.{name}")
     if name not in _OF_TRAINING:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")

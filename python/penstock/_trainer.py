@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import inspect
-import io
 import json
 import math
 import operator
@@ -18,20 +16,30 @@ import time
 import warnings
 import weakref
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import torch
 
 from penstock import _core
+from penstock._callbacks import Callback, EarlyStopping, Watch
 from penstock._classes import Classes, classes_of, names_of
+from penstock._epoch import Epoch, mean_of
 from penstock._export import (
     TARGET_NUMBER, Example, PathLike, export, hint_of_experts, tensor_of, unwrapped,
 )  # fmt: skip
+from penstock._fit import Fit
+from penstock._habits import Evaluations, Habits, text_of_record
+from penstock._loggers import Logger, loggers_in
 from penstock._mapped import map_to_file
 from penstock._optimizer import MakeSchedule, Optimizer, Schedule
+from penstock._places import (
+    Inside, Resumable, Seen, is_between_epochs, join_batches, resumable, says_where_it_is,
+    state_of, state_text,
+)  # fmt: skip
 
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
-Callback = Callable[[dict[str, Any]], Any]
+OneCallback = Union[Callback, Callable[[dict[str, Any]], Any]]
+OneLogger = Union[Logger, Callable[..., Any]]
 
 _LOSSES = {
     torch.nn.CrossEntropyLoss: "cross-entropy",
@@ -39,10 +47,10 @@ _LOSSES = {
     torch.nn.BCEWithLogitsLoss: "binary-cross-entropy",
 }
 _TARGETS = ("targets", "target", "labels", "label", "y")
-#: A tensor in the state of a loader.
-_TENSOR = "tensor of torch.save"
 #: In a micro-batch; the statistics of batch norm are poor then.
 _FEW_SAMPLES = 8
+#: Micro-batches of a step, where nobody says how many.
+_PARTS_PER_WORKER = 4
 #: Policies under which a step at a time is the same as many at once.
 _FLUSH = "flush"
 
@@ -118,6 +126,9 @@ class Trainer:
         model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
     :param label_smoothing: cross-entropy spreads this share of a target over all classes
     :param ignore_index: targets of this value count nothing in cross-entropy; None: -100
+    :param gradient_accumulation_steps: so many batches, each of ``batch_size`` samples or of a
+        loader, make one optimiser step: they are its micro-batches, or each is cut into several.
+        Its loss is the mean over all their targets
     :param optimizer: "SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "ASGD", "Adafactor",
         "Muon", "NAdamW", "Lion", "LAMB", "LARS" or "SOAP", with ``lr`` (None: 0.001),
         ``weight_decay`` (None: 0.01 of AdamW, 0.1 of Muon, otherwise 0), and where they have them
@@ -234,6 +245,7 @@ class Trainer:
         clip_norm: float = 0.0,
         batch_size: int = 64,
         micro_batches: int | None = None,
+        gradient_accumulation_steps: int = 1,
         gradient_groups: int = 0,
         weights: str | None = None,
         compensate: str | None = None,
@@ -256,7 +268,7 @@ class Trainer:
         progress: bool | None = None,
     ) -> None:
         self._classes = Classes()
-        self._seen: _Seen | None = None
+        self._seen: Seen | None = None
         self._loader_place = ""
         self._not_kept = ""  # why, of a loader's place
         if classes is not None:
@@ -285,6 +297,9 @@ class Trainer:
         threads, seed = _whole("threads", threads), _whole("seed", seed)
         micro_batches = None if micro_batches is None else _whole("micro_batches", micro_batches)
         workers = None if workers is None else _whole("workers", workers)
+        self._accumulates = _whole("gradient_accumulation_steps", gradient_accumulation_steps)
+        if self._accumulates < 1:
+            raise ValueError("gradient_accumulation_steps: expected at least 1 batch, found 0")
         if isinstance(tensor, str):
             tensor = _word("tensor", tensor, ("auto",))
         elif tensor is not None:
@@ -318,6 +333,8 @@ class Trainer:
                 f"optimizer: {type(lr_schedule).__name__}(optimizer, ...)"
             )
         self._is_constant = lr_schedule == "constant" and not lr_warmup
+        follows = isinstance(lr_schedule, str) and lr_schedule.startswith("ReduceLROnPlateau")
+        self._learns_from_evaluations = follows or swa_trigger is not None
         if module is not None:
             if example is None:
                 raise ValueError("a module needs an example batch: Trainer(module, example)")
@@ -337,14 +354,28 @@ class Trainer:
             self._names += self._model.adapters()
         if workers is None:
             workers = 2 if self._job is None else self._job.training_ranks
+        if self._accumulates > 1 and plan is None:
+            if micro_batches is None:
+                parts = -(-_PARTS_PER_WORKER * workers // self._accumulates)
+                micro_batches = self._accumulates * max(1, min(parts, batch_size))
+            batch_size *= self._accumulates
         self._batch_size = batch_size
         self._drop_last = bool(drop_last)
         self._epoch = 0
         self._stopped = False
         self._fitting = False
         self._in_epoch = False
+        self._over = False  # max_steps are made, or evaluations improve no more: all ranks know
+        self._inside: Inside | None = None
+        self._loaders: weakref.WeakKeyDictionary[Any, Resumable] = weakref.WeakKeyDictionary()
+        self._evaluations = Evaluations()
+        self._evaluated: Any = None  # on what
+        self._best: tuple[str, int | None] = ("", None)  # in which folder, which step
+        self._resumed_at = -1
+        self._resumed_between_epochs = True
         self._progress = self.rank == 0 and (sys.stderr.isatty() if progress is None else progress)
         loss_name, smoothing, ignored = _loss(loss, label_smoothing, ignore_index)
+        self._ignored = ignored
         shared: dict[str, Any] = {
             **self._optimizer.spec,
             "loss": loss_name,
@@ -534,12 +565,22 @@ class Trainer:
         data: Any,
         targets: torch.Tensor | None = None,
         *,
-        epochs: int = 1,
+        epochs: int | None = None,
+        max_steps: int | None = None,
         batch_size: int | None = None,
         shuffle: bool = True,
-        callbacks: Iterable[Callback] | Callback = (),
+        eval_dataset: Any = None,
+        eval_every: int | str = "epoch",
+        metric: str = "loss",
+        early_stopping: EarlyStopping | int | None = None,
         checkpoint: PathLike | None = None,
-        save_every: int = 0,
+        save_every: int | str = 0,
+        keep_last: int | None = 2,
+        keep_best: bool = False,
+        callbacks: Iterable[OneCallback] | OneCallback = (),
+        loggers: Iterable[OneLogger] | OneLogger = (),
+        log_dir: PathLike | None = None,
+        log_every: int = 1,
     ) -> list[dict[str, Any]]:
         """Trains for some epochs.
 
@@ -548,80 +589,74 @@ class Trainer:
             or NumPy arrays, as ``x`` of `step`
         :param targets: of all samples, where ``data`` is no loader; None: the last of ``data``, as
             of ``x``
+        :param epochs: None: 1, or with ``max_steps`` as many as these take
+        :param max_steps: ends when so many steps are made in all, those before `resume` included;
+            an epoch that it cuts goes on with the next `fit` of the same data
         :param batch_size: samples of a step, for tensors; None: that of the plan
         :param shuffle: tensors are taken in a new order in each epoch, the same on every machine
-        :param callbacks: one, or several; called after each step with a dict: ``epoch`` (from 0),
-            ``step`` (from 1, over all epochs), and what `step` returns
-        :param checkpoint: a folder into which `save` saves after each epoch
-        :param save_every: and after so many steps of a loader that says where it is (``state_dict``
-            and ``load_state_dict``, such as those of `penstock.data`); 0: not within an epoch
+        :param eval_dataset: what `evaluate` takes, evaluated after each epoch: tensors in a tuple,
+            or a loader with a length. A schedule ReduceLROnPlateau and ``swa_trigger`` follow it
+        :param eval_every: after so many steps instead, and at the end; "epoch": after each epoch
+        :param metric: "loss", "accuracy" or "perplexity": by which evaluations are better or worse
+        :param early_stopping: ends after so many evaluations that are no better than the best, or
+            as `penstock.EarlyStopping` says
+        :param checkpoint: a folder into which `save` saves after each epoch, and at the end;
+            evaluations are in its evaluations.json
+        :param save_every: and after so many steps. Tensors, a DataLoader of a map-style data set
+            and loaders with ``state_dict`` and ``load_state_dict`` (such as those of
+            `penstock.data`) go on there; 0 or "epoch": not within an epoch
+        :param keep_last: so many of the newest checkpoints stay; None: all
+        :param keep_best: the one with the best evaluation stays, too, and the link ``best`` in the
+            folder names it. One is saved where an evaluation is the best
+        :param callbacks: one, or several: objects of `penstock.Callback`, or functions that are
+            called after each step with a dict: ``epoch`` (from 0), ``step`` (from 1, over all
+            epochs), and what `step` returns
+        :param loggers: of `penstock.loggers`, or functions (numbers, step=...), such as wandb.log
+        :param log_dir: a folder that gets files of TensorBoard, log.csv and log.jsonl
+        :param log_every: loggers get the mean of so many steps
         :returns: a dict for each epoch: ``epoch``, ``loss``, ``accuracy``, ``samples``,
-            ``targets``, ``seconds``
+            ``targets``, ``seconds``, and of an evaluation at its end ``eval_loss`` and
+            ``eval_accuracy``
         :raises KeyboardInterrupt: after the steps that have begun
 
-        A callback may call `stop`, `scale_lr` and what only looks (`lr`, `steps`); to evaluate or
-        save between epochs, call fit for one epoch at a time.
+        A callback may call `stop`, `scale_lr` and what only looks (`lr`, `steps`) after a step, and
+        everything but `fit` after an epoch, an evaluation or a save.
         """
         if self._fitting:
             raise RuntimeError("fit: it is already running; a callback must not call it")
-        self._stopped = False
-        callbacks = [callbacks] if callable(callbacks) else callbacks
-        if not isinstance(callbacks, Iterable):
-            raise TypeError(f"callbacks: expected functions, found {callbacks!r:.80}")
-        callbacks = list(callbacks)
-        for callback in callbacks:
-            if not callable(callback):
-                raise TypeError(f"callbacks: expected functions, found {callback!r:.80}")
-        callbacks = callbacks if self.rank == 0 else []
-        epochs = _whole("epochs", epochs)
+        self._stopped = self._over = False
+        habits = Habits(
+            checkpoint=checkpoint, eval_dataset=eval_dataset, eval_every=eval_every,
+            save_every=save_every, keep_last=keep_last, keep_best=keep_best,
+            early_stopping=early_stopping, metric=metric, max_steps=max_steps, log_every=log_every,
+        )  # fmt: skip
+        if eval_dataset is not None:
+            self._refuse_what_is_no_data(eval_dataset, None, None)
+        loggers = [loggers] if isinstance(loggers, Logger) or callable(loggers) else loggers
+        watch = Watch(
+            self, callbacks, [*loggers, *(() if log_dir is None else loggers_in(log_dir))],
+            habits.log_every,
+        )  # fmt: skip
+        epochs = (1 if max_steps is None else None) if epochs is None else _whole("epochs", epochs)
         batch_size = None if batch_size is None else _whole("batch_size", batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
-        save_every = _whole("save_every", save_every)
         tensors = self._data(data, targets) if self._are_tensors(data, targets) else None
-        if save_every and (checkpoint is None or tensors is not None or self._delays()
-                           or not _says_where_it_is(data)):  # fmt: skip
-            raise ValueError(
-                "save_every: expected a checkpoint, a loader that has state_dict and "
-                "load_state_dict, and a strategy that does not delay weights"
-            )
         if tensors is None:
             self._look_at_loader(data)
+            data = self._resumable(data)
+        self._needs_places(habits, data if tensors is None else None)
         goes_on = self._take_place(data if tensors is None else None)
-        if save_every and self._seen is None:
+        if tensors is None and habits.save_every and self._seen is None:
             raise ValueError(
                 "save_every: the state_dict of the loader has other values than those of JSON and "
                 f"tensors, which a checkpoint cannot keep: {self._not_kept}"
             )
-        each = None if not save_every else lambda: self.steps % save_every or self.save(checkpoint)
-        history = []
-        for _ in range(epochs):
-            summary = _Epoch(self._epoch, self.steps, callbacks, self._progress)
-            self._fitting = True
-            try:
-                with summary:
-                    self._run_epoch(data, tensors, batch_size, shuffle, summary, each)
-            finally:
-                self._fitting = False
-            if summary.steps == 0 and goes_on:  # it was saved behind the last batch
-                goes_on = False
-                self._epoch += 1
-                continue
-            goes_on = False
-            if summary.steps == 0:
-                raise ValueError(
-                    f"the loader gave no batch in epoch {self._epoch + 1} (a generator can be used "
-                    "once only)"
-                )
-            self._epoch += 1
-            self._seen = self._seen and self._seen._replace(is_over=False)
-            history.append(summary.result())
-            if checkpoint is not None:
-                self.save(checkpoint)
-            if self._job is not None:
-                self._stopped = self._job.from_first(str(self._stopped)) == str(True)
-            if self._stopped:
-                break
-        return history
+        fit = Fit(self, habits, watch)
+
+        def run_epoch(summary: Epoch) -> None:
+            self._run_epoch(data, tensors, batch_size, shuffle, summary, fit)
+
+        return fit.run(epochs, run_epoch, goes_on)
 
     def stop(self) -> None:
         """For a callback: `fit` ends after this step (of ranks with a loader: after this epoch).
@@ -651,7 +686,13 @@ class Trainer:
             ]
         if not results:
             raise ValueError("the loader gave no batch (a generator can be used once only)")
-        return _mean(results)
+        return mean_of(results)
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Those of `fit` with an ``eval_dataset``, in order, those before `resume` included:
+        ``step``, ``loss``, ``accuracy``, ``perplexity``."""
+        return [dict(one) for one in self._evaluations.all]
 
     def observe(self, value: float, *, rises: bool = False) -> None:
         """Tells a schedule ReduceLROnPlateau and ``swa_trigger`` what an evaluation has found, as
@@ -742,12 +783,13 @@ class Trainer:
                 )
         self._session.load_weights({**before, **weights})
 
-    def save(self, folder: PathLike) -> Path:
+    def save(self, folder: PathLike, *, keep_last: int = 2) -> Path:
         """Saves a checkpoint: weights, buffers, the optimiser's state, steps and epochs, the factor
         of `scale_lr`, the learning rates of an optimiser of torch.optim, and the names of classes.
 
-        :param folder: keeps the newest two; the format is that of ``penstock train --checkpoint``,
-            with a ``weights.pt`` for torch.load. Ranks share it
+        :param folder: the format is that of ``penstock train --checkpoint``, with a ``weights.pt``
+            for torch.load. Ranks share it
+        :param keep_last: so many of the newest stay in it, and the best of `fit` with ``keep_best``
         :returns: the checkpoint's own folder in it
         :raises PenstockError: it cannot be written; what was saved before stays
         """
@@ -758,10 +800,16 @@ class Trainer:
             place.loader = self._seen.state
         else:  # that of the checkpoint resumed from, which no loader has taken yet
             place.loader = self._loader_place
+        if self._inside is not None:
+            inside = _core.InsideEpoch()
+            inside.steps, inside.batch_size = self._inside.steps, self._inside.batch_size
+            inside.samples, inside.shuffle = self._inside.samples, self._inside.shuffle
+            place.inside = inside
         place.rate_scale = self._factor
         place.base_rate = self._optimizer.rate if self._optimizer.is_object else None
         place.classes = self._classes.names
-        return Path(self._session.save(os.fspath(folder), place))
+        best = self._best[1] if self._best[0] == os.fspath(folder) else None
+        return Path(self._session.save(os.fspath(folder), place, keep_last, best))
 
     def resume(self, folder: PathLike) -> bool:
         """Goes on from the newest checkpoint in a folder, whatever plan it was trained with.
@@ -780,6 +828,21 @@ class Trainer:
         self._epoch = place.epochs
         self._seen = None
         self._loader_place = place.loader
+        inside = place.inside
+        self._inside = None
+        if inside.steps > 0:
+            self._inside = Inside(
+                inside.steps, inside.batch_size, inside.samples, inside.shuffle, is_resumed=True
+            )
+        self._resumed_at = self.steps
+        self._resumed_between_epochs = inside.steps == 0 and (
+            not place.loader or is_between_epochs(place.loader)
+        )
+        record = text_of_record(folder) if self.rank == 0 else ""
+        record = record if self._job is None else self._job.from_first(record)
+        self._evaluations = Evaluations()
+        self._evaluations.take(record, self.steps)
+        self._evaluated = None
         self._factor = place.rate_scale
         if place.base_rate is not None and self._optimizer.is_object:
             self._optimizer.rate = place.base_rate
@@ -818,7 +881,8 @@ class Trainer:
             return
         if loader.drop_last or isinstance(loader.dataset, torch.utils.data.IterableDataset):
             return
-        rest = len(loader.sampler) % loader.batch_size if hasattr(loader.sampler, "__len__") else 0
+        size = loader.batch_size * self._accumulates
+        rest = len(loader.sampler) % size if hasattr(loader.sampler, "__len__") else 0
         if rest == 0 or self._delays():
             return
         try:
@@ -851,52 +915,145 @@ class Trainer:
         return path
 
     def _run_epoch(
-        self, data: Any, tensors: Any, batch_size: int | None, shuffle: bool, summary: "_Epoch",
-        each: Callable[[], Any] | None,
+        self, data: Any, tensors: Any, batch_size: int | None, shuffle: bool, summary: Epoch,
+        fit: Fit,
     ) -> None:  # fmt: skip
         if tensors is not None:
             size = self._batch_size if batch_size is None else batch_size
-            summary.total = self._steps_of_epoch(len(tensors), size)
-            if summary.total == 0:
+            if self._steps_of_epoch(len(tensors), size) == 0:
                 raise ValueError(
                     f"drop_last: the {len(tensors)} samples do not fill a step of {size}"
                 )
-            self._train(tensors, size, shuffle, summary)
+            self._train(tensors, size, shuffle, summary, fit, has_place=True)
         elif self._delays():
-            self._fit_whole(data, summary)
+            self._fit_whole(data, summary, fit)
         else:
-            summary.total = _length(data)
-            self._fit_steps(data, summary, each)
+            summary.total = -(-_length(data) // self._accumulates)
+            self._fit_steps(data, summary, fit)
 
     def _steps_of_epoch(self, samples: int, size: int) -> int:
         size = max(size, 1)
         return samples // size if self._drop_last else math.ceil(samples / size)
 
-    def _train(self, data: Any, size: int, shuffle: bool, summary: "_Epoch") -> None:
+    def _train(
+        self, data: Any, size: int, shuffle: bool, summary: Epoch, fit: Fit, has_place: bool
+    ) -> None:
+        """The steps of an epoch that are left, in parts between which something is to be done."""
+        steps = self._steps_of_epoch(len(data), size)
+        at = self._take_inside(Inside(0, size, len(data), shuffle)) if has_place else 0
+        summary.total = steps - at
+        while at < steps:
+            left = fit.habits.steps_left(self.steps)
+            count = steps - at if left is None else min(left, steps - at)
+            made = self._train_part(data, size, shuffle, summary, at, None if count == steps - at
+                                    else count)  # fmt: skip
+            at += made
+            if has_place and at < steps:
+                self._inside = Inside(at, size, len(data), shuffle)
+            else:
+                self._inside = None
+            if self._job is not None:
+                self._sync_stop()
+            if self._stopped or made < count:
+                break
+            if at < steps:
+                fit.pause(at_end=False)
+            else:
+                self._over = fit.habits.is_over(self.steps, self._evaluations)
+            if self._over or self._stopped:
+                break
+
+    def _train_part(
+        self, data: Any, size: int, shuffle: bool, summary: Epoch, first: int, count: int | None
+    ) -> int:
+        """Returns how many steps were made."""
         def add(result: dict[str, Any]) -> bool:
             summary.add(result)
             return not self._stopped
 
         on_step = add if self.rank == 0 else None
-        first, steps = self.steps, self._steps_of_epoch(len(data), size)
-        rates = [self._rate_of(first + k) for k in range(steps)]
-        self._in_epoch = True
+        before = self.steps
+        steps = self._steps_of_epoch(len(data), size) - first if count is None else count
+        rates = [self._rate_of(before + k) for k in range(steps)]
+        self._in_epoch, self._inside = True, None  # an error leaves no place
         try:
             results = self._session.train(
-                data, self._epoch, size, shuffle, on_step, rates
+                data, self._epoch, size, shuffle, on_step, rates, _core.EpochPart(first, count)
             )
         finally:
             self._in_epoch = False
         if on_step is None:
-            summary.take(results)
+            for result in results:
+                summary.add(result)
+        return self.steps - before
+
+    def _take_inside(self, now: Inside) -> int:
+        """The step of the epoch at which tensors go on."""
+        inside = self._inside
+        if inside is None:
+            return 0
+        is_same = inside.batch_size == now.batch_size and inside.samples == now.samples
+        if is_same and inside.shuffle in (None, now.shuffle):
+            return inside.steps
+        self._refuse_inside(str(now))
+        return 0
+
+    def _refuse_inside(self, found: str) -> None:
+        """Other data go on inside of an epoch only where no checkpoint has said so."""
+        if self._inside is not None and self._inside.is_resumed:
+            raise _core.PenstockError(
+                f"the checkpoint lies {self._inside.steps} steps inside of an epoch of "
+                f"{self._inside}: expected the same, found {found}"
+            )
+        self._inside = None
+
+    def _is_inside_epoch(self, summary: Epoch) -> bool:
+        """After its last step: whether the next fit goes on in this epoch."""
+        if self._inside is not None:
+            return True
+        return summary.is_cut and self._seen is not None and not self._seen.is_over
+
+    def _sync_stop(self) -> None:
+        self._stopped = self._job.from_first(str(self._stopped)) == str(True)
+
+    def _take_evaluations(self, habits: Habits) -> None:
+        """They go on for the same data, and those of a checkpoint for the first."""
+        if habits.dataset is None:
+            return
+        if self._evaluated is not None and self._evaluated is not habits.dataset:
+            self._evaluations = Evaluations()
+        self._evaluated = habits.dataset
+
+    def _resumable(self, loader: Any) -> Any:
+        """A loader that can say where it is."""
+        if self._delays() or not resumable(loader):
+            return loader
+        return self._loaders.setdefault(loader, Resumable(loader))
+
+    def _needs_places(self, habits: Habits, loader: Any) -> None:
+        """Checkpoints inside of an epoch have to say where its data are."""
+        name = "save_every" if habits.save_every else "keep_best"
+        if habits.save_every is None and not (habits.keep_best and habits.eval_every):
+            return
+        if habits.checkpoint is None or loader is not None and (
+            self._delays() or not says_where_it_is(loader)
+        ):
+            raise ValueError(
+                f"{name}: expected a checkpoint, and tensors, a DataLoader of a data set with a "
+                "length, or a loader that has state_dict and load_state_dict, and a strategy that "
+                "does not delay weights"
+                + ("" if habits.save_every else "; or eval_every='epoch'")
+            )
 
     def _take_place(self, loader: Any) -> bool:
         """A loader goes on where it was when the checkpoint was saved. Returns whether it does."""
+        if loader is not None:
+            self._refuse_inside(f"a {type(loader).__name__}")
         place = self._loader_place
         if not place:
             self._see(loader)
             return False
-        if not _says_where_it_is(loader):
+        if not says_where_it_is(loader):
             self._loader_place = ""
             if self.rank == 0:
                 warnings.warn(
@@ -905,31 +1062,36 @@ class Trainer:
                     stacklevel=3,
                 )
             return False
-        loader.load_state_dict(_state_of(place))
+        loader.load_state_dict(state_of(place))
         self._loader_place = ""
         # Asked for its state before it is iterated, it might forget this one.
-        self._seen = _Seen(self.steps, place, is_over=False)
+        self._seen = Seen(self.steps, place, is_over=False)
         return True
 
     def _see(self, loader: Any) -> None:
         """Remembers where the loader is after the steps so far."""
         self._seen = None
-        if not _says_where_it_is(loader):
+        if not says_where_it_is(loader):
             return
         try:
-            state = _state_text(loader.state_dict())
+            state = state_text(loader.state_dict())
         except (TypeError, ValueError, RecursionError) as error:
             self._not_kept = str(error)
             return  # whose it is keeps it
         is_over = self._fitting and bool(getattr(loader, "is_between_epochs", False))
-        self._seen = _Seen(self.steps, state, is_over)
+        self._seen = Seen(self.steps, state, is_over)
 
     def _put_back(self, loader: Any) -> None:
         """A batch that no step has taken comes again."""
+        if isinstance(loader, Resumable) and not self._over:
+            loader.begin_anew()  # as without it: the epoch counts as one, or it has failed
+            self._see(loader)
+            self._seen = self._seen and self._seen._replace(is_over=False)
+            return
         if self._seen is None or self._seen.steps != self.steps:
             return
         try:
-            loader.load_state_dict(_state_of(self._seen.state))
+            loader.load_state_dict(state_of(self._seen.state))
         except Exception as error:  # the loader's own; the first one is said
             warnings.warn(
                 "the batch that no step has taken is lost, since the loader did not go back to "
@@ -937,20 +1099,32 @@ class Trainer:
                 stacklevel=4,
             )
 
-    def _fit_steps(
-        self, loader: Iterable[Batch], summary: "_Epoch", each: Callable[[], Any] | None
-    ) -> None:
-        made = is_cut = False
+    def _batches(self, loader: Iterable[Batch]) -> Iterator[tuple[list[torch.Tensor], Any]]:
+        """Of a step each."""
+        parts: list[tuple[list[torch.Tensor], torch.Tensor | None]] = []
+        for batch in loader:
+            parts.append(self._split(batch, None))
+            if len(parts) == self._accumulates:
+                yield join_batches(parts, self._inputs, self._ignored)
+                parts = []
+        if parts:
+            yield join_batches(parts, self._inputs, self._ignored)
+
+    def _fit_steps(self, loader: Iterable[Batch], summary: Epoch, fit: Fit) -> None:
+        made = False
         try:
-            for batch in loader:
-                if made and self._stopped and self._job is None:
-                    self._put_back(loader)  # it was asked for to learn whether there is one
-                    is_cut = True
+            for inputs, targets in self._batches(loader):
+                if made and self._ends():
+                    summary.is_cut = True  # it was asked for to learn whether there is one
+                elif made and not fit.habits.pauses:
+                    pass
+                elif made:
+                    fit.pause(at_end=False)  # the place is that behind the last step
+                    summary.is_cut = self._ends()
+                if summary.is_cut:
+                    self._put_back(loader)
                     break
-                if made and each is not None:
-                    each()  # the place is that behind the last step
                 before = self.steps
-                inputs, targets = self._split(batch, None)
                 rate = self._rate_of(self.steps)
                 try:
                     result = self._session.step(inputs, targets, rate)
@@ -959,10 +1133,11 @@ class Trainer:
                         self._see(loader)
                         made = True
                 summary.add(result)
-                if self._stopped and self._job is None and (
-                    self._seen is None or hasattr(loader, "is_between_epochs")
-                ):
-                    is_cut = True
+                self._over = self._over or self.steps == fit.habits.max_steps
+                if self._ends() and (self._seen is None or hasattr(loader, "is_between_epochs")):
+                    summary.is_cut = True
+                    if isinstance(loader, Resumable):
+                        self._put_back(loader)
                     break
         except _core.PenstockError:
             self._put_back(loader)
@@ -972,8 +1147,12 @@ class Trainer:
             self._session.give_up(f"{type(error).__name__}: {error}")
             raise
         self._session.end_epoch()
-        if not is_cut:
+        if not summary.is_cut:
             self._see(loader)  # behind its end, which not every loader knows at the last batch
+
+    def _ends(self) -> bool:
+        """Whether no further step of a loader follows, as all ranks know."""
+        return self._over or (self._stopped and self._job is None)
 
     def _rate_of(self, step: int) -> float:
         if self._schedule is not None:
@@ -992,9 +1171,9 @@ class Trainer:
                 "there is no single step: call fit, or choose weights='flush'"
             )
 
-    def _fit_whole(self, loader: Iterable[Batch], summary: "_Epoch") -> None:
+    def _fit_whole(self, loader: Iterable[Batch], summary: Epoch, fit: Fit) -> None:
         """The pipeline stays full over the whole epoch, whose batches are loaded first."""
-        batches = [self._split(batch, None) for batch in loader]
+        batches = list(self._batches(loader))
         if not batches:
             return
         size = batches[0][0][0].shape[0]
@@ -1013,7 +1192,6 @@ class Trainer:
         columns = list(zip(*(batch[0] for batch in batches)))
         if self._session.needs_targets:
             columns.append(tuple(batch[1] for batch in batches))
-        summary.total = len(batches)
         if any(len({one.shape[1:] for one in column}) > 1 for column in columns):
             data = self._session.joined([self._session.data(*batch) for batch in batches])
         else:
@@ -1022,7 +1200,7 @@ class Trainer:
                 [torch.cat(parts) for parts in zip(*(batch[0] for batch in batches))],
                 None if targets[0] is None else torch.cat(targets),
             )
-        self._train(data, size, False, summary)
+        self._train(data, size, False, summary, fit, has_place=False)
         self._see(loader)
 
     def _data(self, x: Any, y: Any) -> Any:
@@ -1121,77 +1299,6 @@ def _join(**how: str | None) -> Any:
     return job
 
 
-class _Epoch:
-    """What is known of an epoch so far; the bar."""
-
-    def __init__(
-        self, epoch: int, steps: int, callbacks: Sequence[Callback], progress: bool
-    ) -> None:
-        self.epoch = epoch
-        self.total = 0
-        self._first = steps
-        self._callbacks = callbacks
-        self._progress = progress
-        self._results: list[dict[str, Any]] = []
-        self._start = time.perf_counter()
-        self._drawn = 0.0
-
-    def __enter__(self) -> "_Epoch":
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        """Ends the bar's line, however the epoch ends."""
-        if self._progress and self._results:
-            self._draw(self._results[-1]["loss"])
-            sys.stderr.write("\n")
-
-    @property
-    def steps(self) -> int:
-        return len(self._results)
-
-    def add(self, result: dict[str, Any]) -> None:
-        self._results.append(result)
-        for callback in self._callbacks:
-            callback({"epoch": self.epoch, "step": self._first + len(self._results), **result})
-        now = time.perf_counter()
-        if self._progress and now - self._drawn > 0.1:
-            self._drawn = now
-            self._draw(result["loss"])
-
-    def take(self, results: Sequence[dict[str, Any]]) -> None:
-        """All steps at once."""
-        self._results.extend(results)
-
-    def _draw(self, loss: float) -> None:
-        done = len(self._results)
-        seconds = time.perf_counter() - self._start
-        samples = sum(one["samples"] for one in self._results)
-        rest = f"/{self.total}" if self.total else ""
-        left = f", {seconds / done * (self.total - done):.0f} s left" if self.total > done else ""
-        sys.stderr.write(
-            f"\repoch {self.epoch + 1}: step {done}{rest}, loss {loss:.4f}, "
-            f"{samples / max(seconds, 1e-9):.0f} samples/s{left}\033[K"
-        )
-        sys.stderr.flush()
-
-    def result(self) -> dict[str, Any]:
-        seconds = time.perf_counter() - self._start
-        return {"epoch": self.epoch, **_mean(self._results), "seconds": seconds}
-
-
-def _mean(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Over all targets that count, however they are spread over the batches."""
-    samples = sum(one["samples"] for one in results)
-    targets = sum(one["targets"] for one in results)
-    loss = sum(one["loss"] * one["targets"] for one in results) / max(targets, 1)
-    known = [one for one in results if one["accuracy"] is not None]
-    accuracy = None
-    if known:
-        share = sum(one["targets"] for one in known)
-        accuracy = sum(one["accuracy"] * one["targets"] for one in known) / share
-    return {"loss": loss, "accuracy": accuracy, "samples": samples, "targets": targets}
-
-
 def _advice_on_number(module: torch.nn.Module | None, example: Any) -> str:
     """For a loss that is no mean over targets, of a model that may make it one."""
     if module is None or not isinstance(example, Mapping) or TARGET_NUMBER in example:
@@ -1210,51 +1317,6 @@ def _advice_on_number(module: torch.nn.Module | None, example: Any) -> str:
         f". The model takes {TARGET_NUMBER}: with it in the example (any number) its loss is the "
         "mean over the targets of the whole step, however it is cut"
     )
-
-
-class _Seen(NamedTuple):
-    """Where a loader is after so many steps."""
-
-    steps: int
-    state: str  # JSON
-    is_over: bool  # an epoch of `fit` that has not ended yet has no batch left
-
-
-def _state_text(state: Any) -> str:
-    """JSON, with tensors as texts. Raises TypeError for values that would come back as others."""
-
-    def plain(value: Any, place: str) -> Any:
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        if isinstance(value, list):
-            return [plain(one, f"{place}[{k}]") for k, one in enumerate(value)]
-        if isinstance(value, dict):
-            wrong = [key for key in value if not isinstance(key, str) or key == _TENSOR]
-            if wrong:
-                raise TypeError(f"{place} has the key {wrong[0]!r:.60}, expected texts")
-            return {key: plain(one, f"{place}[{key!r}]") for key, one in value.items()}
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{place} is a {type(value).__name__}")
-        content = io.BytesIO()
-        torch.save(value.cpu(), content)
-        return {_TENSOR: base64.b64encode(content.getvalue()).decode()}
-
-    return json.dumps(plain(state, "the state"))
-
-
-def _state_of(text: str) -> Any:
-    def value(found: dict[str, Any]) -> Any:
-        if list(found) != [_TENSOR]:
-            return found
-        content = io.BytesIO(base64.b64decode(found[_TENSOR]))
-        return torch.load(content, weights_only=True)
-
-    return json.loads(text, object_hook=value)
-
-
-def _says_where_it_is(loader: Any) -> bool:
-    """As StatefulDataLoader of torchdata and the loaders of penstock.data do."""
-    return all(callable(getattr(loader, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def _is_array(value: Any) -> bool:

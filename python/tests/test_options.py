@@ -13,8 +13,9 @@ import penstock
 from penstock import _core
 
 #: What the Trainer has beside the rows: the model and how it is exported, what torch.optim calls
-#: otherwise, names of classes, the bar.
-OWN = {"self", "model", "example", "any_length", "betas", "eps", "classes", "progress"}
+#: otherwise, names of classes, the bar, batches that make a step.
+OWN = {"self", "model", "example", "any_length", "betas", "eps", "classes", "progress",
+       "gradient_accumulation_steps"}  # fmt: skip
 
 
 class Options(unittest.TestCase):

@@ -270,9 +270,10 @@ auto of_newest(const fs::path& directory, const model::Model& model, const Read&
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& directory, const model::Model& model,
-                         const Checkpoint& checkpoint, int keep, const runtime::Ranks& ranks) {
-  if (keep < 1)
-    throw ConfigError(fmt::format("expected at least 1 checkpoint to keep, found {}", keep));
+                         const Checkpoint& checkpoint, const KeptCheckpoints& kept,
+                         const runtime::Ranks& ranks) {
+  if (kept.newest < 1)
+    throw ConfigError(fmt::format("expected at least 1 checkpoint to keep, found {}", kept.newest));
   PENSTOCK_CHECK(static_cast<int>(checkpoint.layers.size()) == model.graph().num_layers(),
                  checkpoint.layers.size());
   PENSTOCK_CHECK(checkpoint.model == model.name() && checkpoint.step >= 0, checkpoint.model,
@@ -304,7 +305,7 @@ fs::path save_checkpoint(const fs::path& directory, const model::Model& model,
     if (ranks.is_first()) fs::remove_all(temporary, ignored);
     throw;
   }
-  if (ranks.is_first()) remove_old_checkpoints(directory, directory / name, keep);
+  if (ranks.is_first()) remove_old_checkpoints(directory, directory / name, kept);
   return directory / name;
 }
 

@@ -10,6 +10,7 @@
 //       average.pt                        of a mean of the weights (weight_mean.h)
 //       plan.json                         that the training ran with
 //       adapter_model.safetensors         of adapters (adapter_files.h), with adapter_config.json
+//     best                              a link to the folder with the best evaluation
 //     latest                            the name of the newest complete folder; on a second line
 //                                       the name's checksum
 //
@@ -23,10 +24,10 @@
 //      "crc32": of all that comes before it}
 //
 // Writing: everything goes to DIR/.tmp-..., is flushed to disk and renamed; then `latest` is
-// replaced atomically; then all checkpoints except the newest `keep` are removed. A crash at any
-// moment leaves the previous checkpoint usable. With several ranks, which need one shared folder,
-// each writes the files of its own layers; rank 0 makes the folder, writes manifest and weights.pt
-// and renames.
+// replaced atomically; then all checkpoints but those that are to be kept are removed. A crash at
+// any moment leaves the previous checkpoint usable. With several ranks, which need one shared
+// folder, each writes the files of its own layers; rank 0 makes the folder, writes manifest and
+// weights.pt and renames.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,6 +42,7 @@
 
 #include "penstock/model/model.h"
 #include "penstock/runtime/ranks.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/layer_state.h"
 #include "penstock/train/checkpoint/manifest.h"
 
@@ -57,7 +59,8 @@ struct Checkpoint : CheckpointPosition {
 /// writing fails (nothing is lost then), TimeoutError.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
                                       const model::Model& model, const Checkpoint& checkpoint,
-                                      int keep = 2, const runtime::Ranks& ranks = {});
+                                      const KeptCheckpoints& kept = {},
+                                      const runtime::Ranks& ranks = {});
 
 /// The newest checkpoint in `directory` (or the checkpoint folder itself); with `wanted`, only the
 /// state of these layers (and of those whose weights they share); the other entries are empty.

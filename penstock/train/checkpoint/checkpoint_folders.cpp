@@ -37,7 +37,7 @@ bool is_checkpoint_name(std::string_view name) {
 }
 
 /// Whether a save gives this name to what it writes or removes: .tmp-latest-PID, .tmp-STEP-PID,
-/// .tmp-STEP-PID-old, .tmp-old-STEP.
+/// .tmp-STEP-PID-old, .tmp-old-STEP, and the link .tmp-best-PID.
 bool is_temporary_name(std::string_view name) {
   constexpr std::string_view kOldPrefix = "old-";
   constexpr std::string_view kOldSuffix = "-old";
@@ -49,7 +49,7 @@ bool is_temporary_name(std::string_view name) {
   const size_t dash = name.rfind('-');
   if (dash == std::string_view::npos || !is_number(name.substr(dash + 1))) return false;
   name = name.substr(0, dash);
-  return is_checkpoint_name(name) || (name == "latest" && !old);
+  return is_checkpoint_name(name) || ((name == "latest" || name == "best") && !old);
 }
 
 std::vector<fs::path> entries(const fs::path& directory) {
@@ -224,7 +224,7 @@ void remove_leftovers(const fs::path& directory) {
     const fs::file_status status = fs::symlink_status(path, ignored);
     if (fs::is_directory(status)) {
       remove_own(path);
-    } else if (fs::is_regular_file(status)) {
+    } else if (fs::is_regular_file(status) || fs::is_symlink(status)) {
       fs::remove(path, ignored);
     }
   }
@@ -254,10 +254,13 @@ void publish(const fs::path& temporary, const fs::path& final_path) {
   sync_directory(directory);
 }
 
-void remove_old_checkpoints(const fs::path& directory, const fs::path& current, int keep) {
-  int kept = 1;
+void remove_old_checkpoints(const fs::path& directory, const fs::path& current,
+                            const KeptCheckpoints& kept) {
+  const fs::path best = kept.best ? directory / checkpoint_folder_name(*kept.best) : fs::path();
+  int newest = 1;
   for (const fs::path& path : list_checkpoints(directory)) {
-    if (path == current || kept++ < keep || !foreign_entries(path).empty()) continue;
+    if (path == current || newest++ < kept.newest) continue;
+    if (path == best || !foreign_entries(path).empty()) continue;
     // Renamed first, because a partly removed folder must not look like a damaged checkpoint.
     const fs::path doomed =
         directory / fmt::format("{}old-{}", kTemporaryPrefix, path.filename().string());
@@ -265,6 +268,20 @@ void remove_old_checkpoints(const fs::path& directory, const fs::path& current, 
     fs::rename(path, doomed, ignored);
     remove_own(doomed);
   }
+}
+
+bool mark_best(const fs::path& directory, int64_t step) {
+  const std::string name = checkpoint_folder_name(step);
+  std::error_code error;
+  if (!fs::exists(directory / name / "manifest.json", error)) return false;
+  const fs::path link = directory / "best";
+  const fs::file_status found = fs::symlink_status(link, error);
+  if (fs::exists(found) && !fs::is_symlink(found)) return false;  // it is somebody else's
+  const fs::path temporary = directory / fmt::format("{}best-{}", kTemporaryPrefix, ::getpid());
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(name, temporary, error);
+  if (!error) fs::rename(temporary, link, error);
+  return !error;
 }
 
 }  // namespace penstock::train

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,9 +51,23 @@ std::filesystem::path make_temporary_folder(const std::filesystem::path& directo
 /// the name into `latest`. Throws RuntimeError.
 void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_path);
 
-/// Keeps the newest `keep`, always `current`, and folders that hold anything but a checkpoint's
-/// files.
+/// Which checkpoints of a folder stay when a new one is whole.
+struct KeptCheckpoints {
+  // NOLINTNEXTLINE: a number alone says how many of the newest
+  KeptCheckpoints(int newest_ones = 2, std::optional<int64_t> best_one = {})
+      : newest(newest_ones), best(best_one) {}
+
+  int newest;
+  std::optional<int64_t> best;  ///< the step of one that stays besides
+};
+
+/// Keeps the newest and the best that `kept` says, always `current`, and folders that hold anything
+/// but a checkpoint's files.
 void remove_old_checkpoints(const std::filesystem::path& directory,
-                            const std::filesystem::path& current, int keep);
+                            const std::filesystem::path& current, const KeptCheckpoints& kept);
+
+/// The link `best` in `directory` names the checkpoint of this step from now on; atomic. False: it
+/// is not there, or the file system has no links.
+bool mark_best(const std::filesystem::path& directory, int64_t step);
 
 }  // namespace penstock::train

@@ -247,6 +247,33 @@ TEST(Checkpoint, TheNewestIsLoadedAndOldOnesAreRemoved) {
   EXPECT_EQ(load_checkpoint(folder / "step-000000003", model).step, 3);
 }
 
+TEST(Checkpoint, TheBestStaysBesideTheNewest) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const int step : {1, 2, 3, 4, 5}) {
+    save_checkpoint(folder.path(), model, make_checkpoint(model, step), {1, step > 2 ? 2 : 1});
+    if (step <= 2) EXPECT_TRUE(mark_best(folder.path(), step));
+  }
+  EXPECT_THAT(names_in(folder.path()),
+              testing::ElementsAre("best", "latest", "step-000000002", "step-000000005"));
+  EXPECT_EQ(load_checkpoint(folder / "best", model).step, 2);
+  EXPECT_EQ(load_checkpoint(folder.path(), model).step, 5);
+  EXPECT_EQ(folder_of_checkpoints(folder / "best"), fs::weakly_canonical(folder.path()));
+}
+
+TEST(Checkpoint, NothingButItsOwnLinkBecomesTheBest) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 1));
+  EXPECT_FALSE(mark_best(folder.path(), 2)) << "it is not there";
+  write_test_file(folder / "best", "somebody's");
+  EXPECT_FALSE(mark_best(folder.path(), 1));
+  EXPECT_EQ(read_test_file(folder / "best"), "somebody's");
+  fs::create_symlink("nowhere", folder / ".tmp-best-77");
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  EXPECT_FALSE(fs::is_symlink(folder / ".tmp-best-77")) << "an interrupted call has left it";
+}
+
 TEST(Checkpoint, OldOnesWithAMeanAreRemoved) {
   const TestFolder folder;
   const model::Model model = make_model();

@@ -34,8 +34,8 @@ Checkpoint copy_of(const Checkpoint& checkpoint) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path directory, const model::Model& model,
-                                   int keep, const runtime::Ranks& ranks)
-    : directory_(std::move(directory)), model_(&model), keep_(keep), ranks_(ranks) {
+                                   const KeptCheckpoints& kept, const runtime::Ranks& ranks)
+    : directory_(std::move(directory)), model_(&model), kept_(kept), ranks_(ranks) {
   if (ranks.world == nullptr) return;
   runtime::Wait wait = runtime::wait_for(ranks.deadline);
   aside_ = ranks.world->aside(wait);
@@ -52,15 +52,16 @@ CheckpointWriter::~CheckpointWriter() {
 
 void CheckpointWriter::save(const Checkpoint& checkpoint) {
   PENSTOCK_CHECK(!saving_.valid(), "a save is under way");
-  saving_ = std::async(std::launch::async, [this, copy = copy_of(checkpoint)]() mutable {
-    try {
-      const Checkpoint own = std::move(copy);  // freed when it is saved, not when that is asked
-      return save_checkpoint(directory_, *model_, own, keep_, ranks_);
-    } catch (...) {
-      has_failed_ = true;
-      throw;
-    }
-  });
+  saving_ =
+      std::async(std::launch::async, [this, kept = kept_, copy = copy_of(checkpoint)]() mutable {
+        try {
+          const Checkpoint own = std::move(copy);  // freed when it is saved, not when that is asked
+          return save_checkpoint(directory_, *model_, own, kept, ranks_);
+        } catch (...) {
+          has_failed_ = true;
+          throw;
+        }
+      });
 }
 
 std::optional<std::filesystem::path> CheckpointWriter::finish() {

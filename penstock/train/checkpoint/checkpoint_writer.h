@@ -1,7 +1,7 @@
 // Saves checkpoints while training goes on: copies the state, then a thread writes it. A checkpoint
 // counts only when it is complete (checkpoint.h), so an end at any moment leaves the one before.
 //
-//   CheckpointWriter writer(directory, model, /*keep=*/2, ranks);
+//   CheckpointWriter writer(directory, model, /*kept=*/2, ranks);
 //   writer.save(checkpoint);                  // returns when the state is copied
 //   const auto folder = writer.finish();      // when it is on disk
 //
@@ -24,13 +24,15 @@ class CheckpointWriter {
  public:
   /// As save_checkpoint(). Collective; throws TimeoutError. `model` and ranks.world must outlive
   /// it.
-  CheckpointWriter(std::filesystem::path directory, const model::Model& model, int keep,
-                   const runtime::Ranks& ranks);
+  CheckpointWriter(std::filesystem::path directory, const model::Model& model,
+                   const KeptCheckpoints& kept, const runtime::Ranks& ranks);
   /// Blocks until the save under way has ended; its failure becomes a warning in the log.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
+  /// The checkpoint of this step stays, too, from the next save on.
+  void keep_best(int64_t step) { kept_.best = step; }
   /// Copies the state and begins to save it. Throws InternalError while a save is under way, so
   /// call finish() before. Every rank calls it.
   void save(const Checkpoint& checkpoint);
@@ -43,7 +45,7 @@ class CheckpointWriter {
  private:
   std::filesystem::path directory_;
   const model::Model* model_;
-  int keep_;
+  KeptCheckpoints kept_;
   runtime::Ranks ranks_;
   std::unique_ptr<runtime::World> aside_;  ///< of the thread that writes; null: this process alone
   std::atomic<bool> has_failed_{false};
