@@ -133,8 +133,11 @@ struct RunRequest {
   int64_t deadline_s = 300;
   double silence_s = 12;
   double patience_s = 60;
-  int stopped_exit_code = 0;  ///< of the command, when a signal has ended the run
-  std::string checkpoint;     ///< a folder; empty: none
+  int stopped_exit_code = 0;          ///< of the command, when a signal has ended the run
+  std::string checkpoint;             ///< a folder; empty: none
+  std::optional<int64_t> save_every;  ///< steps; nothing: after each epoch alone
+  int64_t keep_last = 2;              ///< checkpoints
+  bool keep_best = false;             ///< the one with the best evaluation, too
   bool resume = false;
   bool check_against_serial = false;
   int64_t check_steps = 20;
@@ -155,6 +158,7 @@ struct OutputRequest {
   std::string history;
   std::string html;
   std::string trace;
+  std::string log_folder;
   bool json = false;
 };
 

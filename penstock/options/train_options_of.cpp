@@ -45,6 +45,10 @@ train::TrainOptions train_options_of(const TrainRequest& request) {
   options.length_penalty = request.data.length_penalty;
   options.coverage_penalty = request.data.coverage_penalty;
   options.checkpoint = run.checkpoint;
+  options.save_every = run.save_every.value_or(0);
+  options.keep_last = run.keep_last;
+  options.keep_best = run.keep_best;
+  options.log_folder = request.output.log_folder;
   options.resume = run.resume;
   return options;
 }

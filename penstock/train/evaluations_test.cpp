@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
+#include <sstream>
 
 #include "penstock/model/builder.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/data/sample_subset.h"
 #include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/evaluation_record.h"
 #include "penstock/train/test_training.h"
 #include "penstock/train/testing_small_run.h"
 #include "penstock/train/trainer.h"
@@ -45,6 +48,45 @@ TEST(Evaluations, WithinAnEpochTheyChangeNothingThatIsLearned) {
   EXPECT_EQ(often.test_loss, whole.test_loss);
   EXPECT_EQ(often.evaluations.back().loss, whole.test_loss);
   EXPECT_FALSE(often.reached_target);
+}
+
+TEST(Evaluations, CheckpointsWithinAnEpochAndTheBestChangeNothing) {
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  TrainOptions options = options_for("gpipe", 2);
+  const TrainResult whole = train(model, data, options);
+  const TestFolder folder;
+  options.eval_every = 3;
+  options.save_every = 2;
+  options.keep_last = 1;
+  options.keep_best = true;
+  options.resume = true;
+  options.log_folder = folder / "log";
+  options.checkpoint = folder / "run";
+  std::vector<double> losses;
+  for (int64_t most = 5; losses.size() < whole.losses.size(); most += 5) {
+    options.max_steps = most;
+    const TrainResult part = train(model, data, options);
+    ASSERT_FALSE(part.losses.empty());
+    losses.insert(losses.end(), part.losses.begin(), part.losses.end());
+  }
+  EXPECT_EQ(losses, whole.losses);
+  EvaluationRecord record(Metric::Loss);
+  record.read(folder / "run", whole.steps);
+  EXPECT_EQ(record.all().back().loss, whole.test_loss);
+  const Checkpoint best = load_checkpoint(folder / "run" / "best", model);
+  EXPECT_EQ(best.step, record.best_step());
+  EXPECT_EQ(load_checkpoint(folder / "run", model).step, whole.steps);
+  EXPECT_LE(list_checkpoints(folder / "run").size(), 2U);
+  std::istringstream log(read_test_file(folder / "log/log.csv"));
+  std::vector<int64_t> steps;
+  for (std::string line; std::getline(log, line);) {
+    const bool is_step = line.find(",,,,,,") == std::string::npos;
+    if (is_step && line.front() != 's') steps.push_back(std::stoll(line));
+  }
+  std::vector<int64_t> all(whole.losses.size());
+  std::iota(all.begin(), all.end(), 1);
+  EXPECT_EQ(steps, all);
 }
 
 TEST(Evaluations, ARunEndsWithTheEvaluationThatReachesItsTarget) {

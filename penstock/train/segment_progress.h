@@ -39,14 +39,17 @@ class SegmentProgress {
     ++progress_.step;
     correct_ += stats.correct;
     targets_ += targets;
-    if (options_.observer == nullptr) return;
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    progress_.samples_per_s = static_cast<double>(progress_.samples) / std::max(seconds, 1e-9);
+    if (options_.observer == nullptr) return;
     progress_.loss = stats.mean_loss();
     progress_.accuracy = accuracy_of(correct_, targets_, counts_correct);
-    progress_.samples_per_s = static_cast<double>(progress_.samples) / std::max(seconds, 1e-9);
     options_.observer->on_mini_batch(progress_);
   }
+
+  /// Since the segment began.
+  double samples_per_s() const { return progress_.samples_per_s; }
 
  private:
   const TrainOptions& options_;

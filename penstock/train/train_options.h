@@ -89,6 +89,11 @@ struct TrainOptions {
   double coverage_penalty = 0;  ///< BeamPenalties::coverage
   /// Folder; empty: none. Saved after every epoch, and when the run is stopped.
   std::filesystem::path checkpoint = {};
+  int64_t save_every = 0;  ///< and after so many steps, for which the pipeline is emptied; 0: not
+  int64_t keep_last = 2;   ///< of the newest checkpoints that stay
+  bool keep_best =
+      false;  ///< so does the one with the best evaluation, which the link `best` names
+  std::filesystem::path log_folder = {};  ///< RunLog, on rank 0; empty: none
   /// Continue from the newest checkpoint in the folder, if there is one.
   bool resume = false;
   /// What `plan` was made for, in words: checkpoints keep both, so that a run that asks for the

@@ -17,6 +17,7 @@
 #include "penstock/train/checkpoint_checks.h"
 #include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/evaluation_record.h"
 #include "penstock/train/evaluator.h"
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/peak_memory.h"
@@ -24,6 +25,7 @@
 #include "penstock/train/plateau.h"
 #include "penstock/train/rank_results.h"
 #include "penstock/train/refused_batch.h"
+#include "penstock/train/run_log.h"
 #include "penstock/train/segment_progress.h"
 #include "penstock/train/step_numbers.h"
 #include "penstock/train/training_schedule.h"
@@ -39,7 +41,6 @@ using schedule::Schedule;
 namespace {
 
 constexpr size_t kFinalLosses = 50;
-constexpr int kKeptCheckpoints = 2;
 
 double samples_per_second(int64_t samples, int64_t ns) {
   return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0;
@@ -73,7 +74,8 @@ class Run {
         evaluator_(model, data, options, pipeline_),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(mini_batches_per_epoch(data.train->size(), options)),
-        plateau_(plateau_of(options.learning_rate.schedule, metric())) {
+        plateau_(plateau_of(options.learning_rate.schedule, metric())),
+        record_(metric()) {
     if (plateau_) rate_.plateau = PlateauState{.rate = first_rate(), .first = first_rate()};
   }
 
@@ -135,6 +137,13 @@ class Run {
   /// was stopped.
   bool evaluate();
   void note(const Evaluation& evaluation);
+  /// The log and the evaluations of the run before, after resume().
+  void begin_record();
+  /// What stays of the last evaluation: in the record, in the log, as the best checkpoint.
+  void record_evaluation();
+  bool saves_within_epochs() const { return writer_ && options_.save_every > 0; }
+  /// Steps until the next evaluation or checkpoint within the epoch.
+  int64_t steps_until_pause(int64_t most) const;
   /// The value of an evaluation changes what comes, where one is due.
   void learn_from(double value);
   /// Begins to save, after the save before has ended.
@@ -168,6 +177,9 @@ class Run {
   double idle_ns_ = 0;
   double worker_ns_ = 0;
   TrainResult result_;
+  EvaluationRecord record_;
+  std::optional<RunLog> log_;               ///< on rank 0
+  int64_t saved_at_ = -1;                   ///< the step of the last checkpoint of this run
   std::optional<CheckpointWriter> writer_;  ///< where checkpoints are saved
 };
 
@@ -261,6 +273,7 @@ void Run::save() {
   check_finite(checkpoint, model_, ranks());
   finish_saving();
   writer_->save(checkpoint);
+  saved_at_ = pipeline_.steps();
 }
 
 void Run::finish_saving() {
@@ -281,9 +294,10 @@ TrainResult Run::run() {
       if (ranks().is_first()) make_checkpoint_directory(saves_to_);
       return "";
     });
-    writer_.emplace(saves_to_, model_, kKeptCheckpoints, ranks());
+    writer_.emplace(saves_to_, model_, static_cast<int>(options_.keep_last), ranks());
   }
   if (options_.resume) resume();
+  begin_record();
   count_steps();
   // A stop came between the step and its evaluation.
   if (learns_from_evaluations() && evaluation_is_due() && rate_.evaluated_at != pipeline_.steps())
@@ -355,7 +369,7 @@ void Run::run_epoch() {
   pipeline_.average_buffers();
   // What the evaluation changes belongs to the checkpoint.
   if (learns_from_evaluations() && options_.evaluate && !result_.interrupted) evaluate();
-  save();
+  if (saved_at_ != pipeline_.steps()) save();
   if (options_.evaluate && !result_.interrupted && evaluate()) {
     summary.test_loss = result_.evaluations.back().loss;
     summary.test_accuracy = result_.evaluations.back().accuracy;
@@ -371,16 +385,22 @@ void Run::run_epoch() {
 void Run::run_rest_of_epoch(const std::vector<int64_t>& order, EpochSummary& summary) {
   while (!stopped() && steps_left_in_epoch() > 0) {
     int64_t count = steps_left_in_epoch();
-    if (evaluates_within_epochs())
-      count = std::min(count, options_.eval_every - pipeline_.steps() % options_.eval_every);
+    count = steps_until_pause(count);
     const bool measured = warmup_left_ == 0;
     if (!measured) count = std::min(count, warmup_left_);
     run_segment(order, count, measured, summary);
     if (!measured) warmup_left_ -= count;
     const bool is_due = evaluates_within_epochs() && pipeline_.steps() % options_.eval_every == 0;
-    if (!is_due || result_.interrupted || steps_left_in_epoch() == 0) continue;
+    if (result_.interrupted || steps_left_in_epoch() == 0) continue;
+    const bool saves = saves_within_epochs() && pipeline_.steps() % options_.save_every == 0;
+    if (!is_due && !saves) continue;
     pipeline_.average_buffers();
-    if (evaluate() && options_.observer != nullptr)
+    const bool learns = is_due && learns_from_evaluations();  // its checkpoint has what it changes
+    if (saves && !learns) save();
+    if (!is_due) continue;
+    const bool is_made = evaluate();
+    if (saves && learns && is_made) save();
+    if (is_made && options_.observer != nullptr)
       options_.observer->on_evaluation(result_.evaluations.back());
   }
 }
@@ -404,6 +424,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_),
                              options_.lengths);
+  const int64_t first_step = pipeline_.steps();
   const std::unique_ptr<PrefetchedBatches> ahead =
       made_ahead(*data_.train, batches, schedule, pipeline_, options_);
   SegmentProgress progress(
@@ -417,7 +438,19 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
       epoch_correct_, epoch_targets_);
   progress.watch(run_options);
   run_options.on_mini_batch = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
-    progress.add(stats, batches.mini_batch_targets(id), evaluator_.counts_correct());
+    const int64_t targets = batches.mini_batch_targets(id);
+    progress.add(stats, targets, evaluator_.counts_correct());
+    if (log_) {
+      log_->step({.step = first_step + id.value + 1,
+                  .epoch = epoch_ + 1,
+                  .loss = stats.mean_loss(),
+                  .accuracy = evaluator_.counts_correct()
+                                  ? std::optional(accuracy(stats.correct, targets))
+                                  : std::nullopt,
+                  .learning_rate = rate(first_step + id.value),
+                  .grad_norm = has_norm() ? std::optional(stats.gradient_norm) : std::nullopt,
+                  .samples_per_s = progress.samples_per_s()});
+    }
     // A disk that is full is reported now, not after the next epoch.
     return std::isfinite(stats.loss_sum) && !(writer_ && writer_->has_failed());
   };
@@ -546,7 +579,44 @@ void Run::note(const Evaluation& evaluation) {
       (!result_.best || !reaches(metric, result_.evaluations[*result_.best].of(metric), value));
   if (is_best) result_.best = result_.evaluations.size();
   result_.evaluations.push_back(evaluation);
+  record_evaluation();
   result_.reached_target = options_.target && reaches(metric, value, *options_.target);
+}
+
+void Run::begin_record() {
+  if (writer_ && options_.resume) record_.read(saves_to_, pipeline_.steps());
+  if (writer_ && options_.keep_best && record_.best_step())
+    writer_->keep_best(*record_.best_step());
+  runtime::together(ranks(), [&]() -> std::string {
+    if (ranks().is_first() && !options_.log_folder.empty())
+      log_.emplace(options_.log_folder, pipeline_.steps());
+    return "";
+  });
+}
+
+void Run::record_evaluation() {
+  const Evaluation& evaluation = result_.evaluations.back();
+  if (record_.all().empty() || record_.all().back().step < evaluation.step) record_.add(evaluation);
+  if (log_) log_->evaluation(evaluation);
+  if (!writer_) return;
+  const bool is_best = options_.keep_best && record_.best_step() == evaluation.step;
+  if (is_best) {
+    writer_->keep_best(evaluation.step);
+    if (saved_at_ != evaluation.step) save();
+    finish_saving();
+  }
+  if (!ranks().is_first()) return;
+  if (is_best) mark_best(saves_to_, evaluation.step);
+  record_.write(saves_to_);
+}
+
+int64_t Run::steps_until_pause(int64_t most) const {
+  int64_t count = most;
+  for (const int64_t every : {evaluates_within_epochs() ? options_.eval_every : 0,
+                              saves_within_epochs() ? options_.save_every : 0}) {
+    if (every > 0) count = std::min(count, every - pipeline_.steps() % every);
+  }
+  return count;
 }
 
 }  // namespace

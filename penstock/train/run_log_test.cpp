@@ -1,0 +1,87 @@
+#include "penstock/train/run_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/train/checkpoint/test_folder.h"
+#include "penstock/train/evaluation_record.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files/json.h"
+
+namespace penstock::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(RunLog, ARowForEachStepAndEvaluation) {
+  const TestFolder folder;
+  RunLog log(folder / "log", 0);
+  log.step({.step = 1, .epoch = 1, .loss = 2.5, .accuracy = 0.25, .learning_rate = 0.1});
+  log.evaluation({.step = 1, .loss = 0, .accuracy = 0.5});
+  EXPECT_EQ(read_test_file(folder / "log/log.csv"),
+            "step,train/epoch,train/loss,train/accuracy,train/lr,train/grad_norm,"
+            "train/samples_per_s,eval/loss,eval/accuracy,eval/perplexity\n"
+            "1,1,2.5,0.25,0.1,,,,,\n"
+            "1,,,,,,,0,0.5,1\n");
+  const std::string lines = read_test_file(folder / "log/log.jsonl");
+  const Json first = parse_json(lines.substr(0, lines.find('\n')), "the log");
+  EXPECT_EQ(first.at("step"), 1);
+  EXPECT_EQ(first.at("train/loss"), 2.5);
+}
+
+TEST(RunLog, ARunThatGoesOnContinuesItsFiles) {
+  const TestFolder folder;
+  {
+    RunLog log(folder.path(), 0);
+    for (const int64_t step : {1, 2, 3}) log.step({.step = step, .epoch = 1});
+  }
+  write_test_file(folder / "log.csv", read_test_file(folder / "log.csv") + "4,1,cut");
+  {
+    RunLog log(folder.path(), 2);
+    log.step({.step = 3, .epoch = 2});
+  }
+  const std::string table = read_test_file(folder / "log.csv");
+  EXPECT_THAT(table, testing::HasSubstr("\n2,1,0,,0,,,,,\n3,2,"));
+  EXPECT_THAT(table, testing::Not(testing::HasSubstr("cut")));
+  EXPECT_THAT(read_test_file(folder / "log.1.csv"), testing::HasSubstr("\n3,1,"));
+  const std::string before = read_test_file(folder / "log.jsonl");
+  { RunLog log(folder.path(), 3); }  // nothing is lost, so nothing is renamed
+  EXPECT_EQ(read_test_file(folder / "log.jsonl"), before);
+  EXPECT_FALSE(fs::exists(folder / "log.2.csv"));
+  EXPECT_THROW(RunLog("/proc/log", 0), ConfigError);
+}
+
+TEST(EvaluationRecord, GoesOnFromItsFile) {
+  const TestFolder folder;
+  EvaluationRecord record(Metric::Accuracy);
+  EXPECT_FALSE(record.best_step());
+  record.add({.step = 10, .loss = 1, .accuracy = 0.5});
+  record.add({.step = 20, .loss = 0.5, .accuracy = 0.7});
+  record.add({.step = 30, .loss = 0.6, .accuracy = 0.7, .top5 = 0.9});
+  EXPECT_EQ(record.best_step(), 20) << "the first of equals";
+  record.write(folder.path());
+  record.write(folder.path());
+  EvaluationRecord again(Metric::Loss);
+  again.read(folder.path(), 25);
+  ASSERT_EQ(again.all().size(), 2U);
+  EXPECT_EQ(again.all()[1].accuracy, 0.7);
+  again.read(folder.path(), 30);
+  EXPECT_EQ(again.all()[2].top5, 0.9);
+  EXPECT_EQ(again.best_step(), 20);
+}
+
+TEST(EvaluationRecord, ADamagedFileHasNone) {
+  const TestFolder folder;
+  EvaluationRecord record(Metric::Loss);
+  record.add({.step = 10, .loss = 1});
+  record.write(folder.path());
+  const std::string text = read_test_file(folder / "evaluations.json");
+  for (size_t size = 0; size + 2 < text.size(); ++size) {
+    write_test_file(folder / "evaluations.json", text.substr(0, size));
+    record.read(folder.path(), 10);
+    EXPECT_TRUE(record.all().empty()) << size;
+  }
+}
+
+}  // namespace
+}  // namespace penstock::train
