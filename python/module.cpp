@@ -192,6 +192,10 @@ class PythonSession {
                      session_->counts_correct());
   }
 
+  at::Tensor predict(const model::Tensors& inputs, int64_t batch_size) {
+    return interruptibly(stop_, [&] { return session_->predict(inputs, batch_size); });
+  }
+
   /// The call that the other ranks are in, or will make, ends with this failure.
   void give_up(const std::string& why) const {
     if (job_ == nullptr) return;
@@ -293,6 +297,7 @@ class PythonSession {
   /// What compiling has said, a line each.
   const std::vector<std::string>& compile_notes() const { return compile_notes_; }
   int64_t steps() const { return session_->steps(); }
+  uint64_t seed() const { return session_->seed(); }
   double rate_of(int64_t step) const { return session_->rate_of(step); }
   std::string plan() const { return plan::to_json(plan_); }
   int workers() const { return plan_.num_workers(); }
@@ -373,6 +378,7 @@ PYBIND11_MODULE(_core, m) {
       .def(py::init<const std::string&, py::dict>(), py::arg("path"),
            py::arg("options") = py::dict())
       .def("adapters", &ProgramModel::adapters)
+      .def("has_transposed_adapters", &ProgramModel::has_transposed_adapters)
       .def("inputs", &ProgramModel::inputs)
       .def("layers", &ProgramModel::layers)
       .def("mixes_samples", &ProgramModel::mixes_samples)
@@ -410,6 +416,8 @@ PYBIND11_MODULE(_core, m) {
       .def("joined", &PythonSession::joined)
       .def("train", &PythonSession::train)
       .def("evaluate", &PythonSession::evaluate)
+      .def("predict", &PythonSession::predict)
+      .def_property_readonly("seed", &PythonSession::seed)
       .def("give_up", &PythonSession::give_up)
       .def("end_epoch", &PythonSession::end_epoch)
       .def("save", &PythonSession::save)

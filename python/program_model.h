@@ -96,6 +96,11 @@ class ProgramModel {
     return names;
   }
 
+  /// Whether weights beside adapters are [in, out], as those of transformers' Conv1D.
+  bool has_transposed_adapters() const {
+    return model_.adapters() && model_.adapters()->has_transposed;
+  }
+
   bool mixes_samples() const {
     std::atomic<bool> unused{false};
     const bool found = interruptibly(unused, [&] { return model::mixes_samples(model_); });

@@ -21,6 +21,7 @@
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/pipeline_options.h"
+#include "penstock/train/predictions.h"
 #include "penstock/train/rank_layers.h"
 #include "penstock/train/rate_schedules.h"
 #include "penstock/train/refused_batch.h"
@@ -169,7 +170,8 @@ void Session::check(const Dataset& data, int64_t batch_size) const {
 
 std::shared_ptr<TensorDataset> Session::data_of(const std::string& name,
                                                 const model::Tensors& inputs,
-                                                const at::Tensor& targets) const {
+                                                const at::Tensor& targets,
+                                                bool with_targets) const {
   std::vector<model::Shape> shapes = model_.input_shapes();
   for (size_t i = 0; i < std::min(inputs.size(), shapes.size()); ++i) {
     const at::IntArrayRef sizes = inputs[i].sizes();
@@ -181,6 +183,10 @@ std::shared_ptr<TensorDataset> Session::data_of(const std::string& name,
     sample = samples_for(*sized_.of(shapes), options_.loss);
   } catch (const ConfigError& error) {  // images whose channels are last are taken all the same
     refusal = error.what();
+  }
+  if (!with_targets) {
+    sample.targets = {};
+    sample.targets.needed = false;
   }
   std::shared_ptr<TensorDataset> data;
   try {
@@ -402,6 +408,37 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
   sum.loss = loss.mean();
   sum.targets = loss.targets;
   return sum;
+}
+
+at::Tensor Session::predict(const model::Tensors& inputs, int64_t batch_size) {
+  const Busy busy(busy_);
+  std::shared_ptr<TensorDataset> data;
+  agree([&] {
+    require_whole_steps();
+    if (model_.returns_loss()) {
+      throw ConfigError(
+          "the model returns its loss, so that its outputs are not known: export it without labels "
+          "among its inputs, and give them as targets");
+    }
+    if (batch_size < 1)
+      throw ConfigError(fmt::format("the batch size must be at least 1, found {}", batch_size));
+    data = data_of("the data", inputs, {}, /*with_targets=*/false);
+    return options_.world == nullptr ? std::string() : "predicts " + data_digest(*data);
+  });
+  pipeline_.average_buffers();
+  const WithMeans means(pipeline_, options_);
+  const BatchCut cut(data->size(), batch_size, 1);
+  const schedule::Schedule schedule =
+      evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
+  Predictions predictions;
+  runtime::RunOptions options = run_options();
+  options.credits = check_schedule(schedule);
+  options.loss = predictions.keep();
+  const std::vector<int64_t> order = epoch_order(data->size(), 0, 0, /*shuffle=*/false);
+  const NumberedBatches batches(*data, order, cut);
+  const runtime::RunResult run = pipeline_.run(schedule, batches, options);
+  if (std::ssize(run.mini_batches) < cut.num_mini_batches()) throw RuntimeError("interrupted");
+  return predictions.of_all(ranks());
 }
 
 std::vector<runtime::LayerSnapshot> Session::snapshot() const {

@@ -105,6 +105,10 @@ class Session {
   /// Loss and accuracy in evaluation mode, in micro-batches of at most `batch_size` samples.
   StepResult evaluate(const Dataset& data, int64_t batch_size);
 
+  /// The model's outputs of these samples in evaluation mode, [samples, ...], as float32 or int64,
+  /// on every rank. Throws ConfigError where the model's output is its loss.
+  at::Tensor predict(const model::Tensors& inputs, int64_t batch_size);
+
   /// The caller's evaluation has this value: what a schedule and a mean of the weights wait for.
   /// `rises`: more is better. Steps after it have the rate that it has made. Throws ConfigError
   /// where neither waits.
@@ -140,7 +144,7 @@ class Session {
   /// takes, such as longer or shorter sequences. Throws ConfigError saying which layer does not
   /// take them.
   std::shared_ptr<TensorDataset> data_of(const std::string& name, const model::Tensors& inputs,
-                                         const at::Tensor& targets) const;
+                                         const at::Tensor& targets, bool with_targets = true) const;
 
  private:
   class Busy;

@@ -20,9 +20,10 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import torch
 
-from penstock import _core
+from penstock import _core, _find, _merged
 from penstock._callbacks import Callback, EarlyStopping, Watch
 from penstock._classes import Classes, classes_of, names_of
+from penstock._datasets import DatasetLoader, is_dataset, loader_of
 from penstock._epoch import Epoch, mean_of
 from penstock._export import (
     TARGET_NUMBER, Example, PathLike, export, hint_of_experts, tensor_of, unwrapped,
@@ -335,6 +336,7 @@ class Trainer:
         self._is_constant = lr_schedule == "constant" and not lr_warmup
         follows = isinstance(lr_schedule, str) and lr_schedule.startswith("ReduceLROnPlateau")
         self._learns_from_evaluations = follows or swa_trigger is not None
+        self._module = (lambda: None) if module is None else weakref.ref(module)
         if module is not None:
             if example is None:
                 raise ValueError("a module needs an example batch: Trainer(module, example)")
@@ -347,6 +349,7 @@ class Trainer:
             raise ValueError("any_length: the file of a program says which sizes are dynamic")
         elif self._job is not None:
             self._job.check_same_file("model", os.fspath(model))
+        self._lora_alpha = 8.0 if lora_alpha is None else float(lora_alpha)
         changed = {**_adapters(lora, lora_targets, lora_alpha),
                    "frozen_weights": _word("frozen_weights", frozen_weights)}  # fmt: skip
         self._model = _imported(os.fspath(model), module, changed)
@@ -367,6 +370,7 @@ class Trainer:
         self._in_epoch = False
         self._over = False  # max_steps are made, or evaluations improve no more: all ranks know
         self._inside: Inside | None = None
+        self._of_dataset: DatasetLoader | None = None  # that was fitted last
         self._loaders: weakref.WeakKeyDictionary[Any, Resumable] = weakref.WeakKeyDictionary()
         self._evaluations = Evaluations()
         self._evaluated: Any = None  # on what
@@ -475,6 +479,26 @@ class Trainer:
                 stacklevel=2,
             )
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
+
+    @classmethod
+    def from_plan(
+        cls, plan: Mapping[str, Any] | PathLike, model: torch.nn.Module | PathLike,
+        example: Example | None = None, **options: Any,
+    ) -> "Trainer":  # fmt: skip
+        """A trainer that runs a plan, with steps of the size that the plan was made for.
+
+        :param plan: of `penstock.plan`, of `Trainer.plan`, or a file of one
+        :param options: of the constructor; ``batch_size`` as well
+        """
+        document = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text())
+        try:
+            samples = int(document["micro_batch_size"]) * int(document["micro_batches"])
+        except (KeyError, TypeError, ValueError):
+            raise _core.PenstockError(
+                "the plan does not say what a step is: expected 'micro_batch_size' and "
+                f"'micro_batches', found {', '.join(map(str, list(document)[:8]))}"
+            ) from None
+        return cls(model, example, plan=document, **{"batch_size": samples, **options})
 
     def _mixes_samples(self) -> bool:
         """What rank 0 finds, on every rank."""
@@ -586,16 +610,19 @@ class Trainer:
 
         :param data: a loader (anything that gives batches, such as torch.utils.data.DataLoader:
             pairs of inputs and targets, or dicts by name), or the inputs of all samples as tensors
-            or NumPy arrays, as ``x`` of `step`
-        :param targets: of all samples, where ``data`` is no loader; None: the last of ``data``, as
+            or NumPy arrays, as ``x`` of `step`; or a data set of torch.utils.data or of the package
+            datasets: one with a length in the order of tensors, a stream in its own
+        :param targets: of all samples, where ``data`` is tensors; None: the last of ``data``, as
             of ``x``
         :param epochs: None: 1, or with ``max_steps`` as many as these take
         :param max_steps: ends when so many steps are made in all, those before `resume` included;
             an epoch that it cuts goes on with the next `fit` of the same data
-        :param batch_size: samples of a step, for tensors; None: that of the plan
-        :param shuffle: tensors are taken in a new order in each epoch, the same on every machine
+        :param batch_size: samples of a step, for tensors and data sets; None: that of the plan
+        :param shuffle: tensors and data sets with a length are taken in a new order in each epoch,
+            the same on every machine
         :param eval_dataset: what `evaluate` takes, evaluated after each epoch: tensors in a tuple,
-            or a loader with a length. A schedule ReduceLROnPlateau and ``swa_trigger`` follow it
+            a data set or a loader with a length. A schedule ReduceLROnPlateau and ``swa_trigger``
+            follow it
         :param eval_every: after so many steps instead, and at the end; "epoch": after each epoch
         :param metric: "loss", "accuracy" or "perplexity": by which evaluations are better or worse
         :param early_stopping: ends after so many evaluations that are no better than the best, or
@@ -641,11 +668,15 @@ class Trainer:
         batch_size = None if batch_size is None else _whole("batch_size", batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
         tensors = self._data(data, targets) if self._are_tensors(data, targets) else None
+        if is_dataset(data):
+            data = self._loader_of(data, batch_size, shuffle)
         if tensors is None:
             self._look_at_loader(data)
             data = self._resumable(data)
         self._needs_places(habits, data if tensors is None else None)
         goes_on = self._take_place(data if tensors is None else None)
+        if isinstance(data, DatasetLoader) and data.is_between_epochs:
+            data.epoch = self._epoch
         if tensors is None and habits.save_every and self._seen is None:
             raise ValueError(
                 "save_every: the state_dict of the loader has other values than those of JSON and "
@@ -677,6 +708,8 @@ class Trainer:
         size = self._batch_size if batch_size is None else batch_size
         if self._classes.names:
             self._classes.learn(classes_of(data), "the data set of the loader")
+        if is_dataset(data):
+            data = loader_of(data, size, self._session.seed, shuffle=False, drop_last=False)
         if self._are_tensors(data, targets):
             results = [self._session.evaluate(self._data(data, targets), size)]
         else:
@@ -693,6 +726,123 @@ class Trainer:
         """Those of `fit` with an ``eval_dataset``, in order, those before `resume` included:
         ``step``, ``loss``, ``accuracy``, ``perplexity``."""
         return [dict(one) for one in self._evaluations.all]
+
+    def predict(self, data: Any, *, batch_size: int | None = None) -> torch.Tensor:
+        """The model's outputs, in evaluation mode, as float32 or int64 [samples, ...]. Ranks all
+        call it, and all get them.
+
+        :param data: inputs as tensors or arrays (one, several in the model's order, or by name), or
+            a loader or a data set as of `fit`, whose targets are left out
+        :param batch_size: samples at a time, for tensors and data sets; None: that of the plan
+        :raises PenstockError: the model returns its own loss, or the data do not fit
+        """
+        size = self._batch_size if batch_size is None else _whole("batch_size", batch_size)
+        if is_dataset(data):
+            data = loader_of(data, size, self._session.seed, shuffle=False, drop_last=False)
+            batch_size = None
+        is_one = _is_tensor(data) or isinstance(data, Mapping) or (
+            isinstance(data, (tuple, list)) and len(data) == len(self._inputs)
+            and all(_is_tensor(one) for one in data)
+        )  # fmt: skip
+        if is_one:
+            return self._session.predict(self._inputs_of(_tensors(data)), size)
+        self._refuse_what_is_no_data(data, None, batch_size)
+        results = []
+        for batch in data:
+            inputs = self._inputs_of(batch)
+            results.append(self._session.predict(inputs, max(len(inputs[0]), 1)))
+        if not results:
+            raise ValueError("the loader gave no batch (a generator can be used once only)")
+        return torch.cat(results)
+
+    def _inputs_of(self, batch: Any) -> list[torch.Tensor]:
+        """Without targets, where a batch has them."""
+        if isinstance(batch, Mapping):
+            missing = [name for name in self._inputs if name not in batch]
+            if missing:
+                raise _core.PenstockError(
+                    f"the batch has no '{missing[0]}'; the model takes {', '.join(self._inputs)}"
+                )
+            batch = [batch[name] for name in self._inputs]
+        elif isinstance(batch, (tuple, list)):
+            if len(batch) == 2 and isinstance(batch[0], (tuple, list)):
+                batch = batch[0]
+            batch = batch[: len(self._inputs)]
+        else:
+            batch = [batch]
+        if len(batch) != len(self._inputs):
+            raise _core.PenstockError(
+                f"the data have {len(batch)} input(s), expected {', '.join(self._inputs)}"
+            )
+        return [_plain(tensor_of(one)) for one in batch]
+
+    def lr_find(
+        self, data: Any, targets: torch.Tensor | None = None, *, lowest: float = 1e-7,
+        highest: float = 1.0, steps: int = 100, batch_size: int | None = None,
+        folder: PathLike | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Looks for a learning rate: makes steps with rates that rise from the lowest to the
+        highest, each by the same factor, until the loss is four times the best. What they change
+        is taken back.
+
+        :param data: as of `fit`, also ``targets`` and ``batch_size``; it begins anew where it has
+            fewer batches
+        :param folder: for the state before; ranks on several machines share it. None: a temporary
+            one
+        :returns: ``suggestion``: the rate at which the running mean of the losses falls fastest, or
+            None; ``lrs`` and ``losses`` (running means) to look at
+        :raises PenstockError: under a strategy that delays weights
+        """
+        _find.check(lowest, highest, steps)
+        self._needs_flush()
+        if self._fitting:
+            raise RuntimeError("lr_find: fit is running; a callback must not call it")
+        with contextlib.ExitStack() as stack:
+            if folder is None:
+                made = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-find-"))
+                folder = made if self._job is None else self._job.from_first(made)
+            else:
+                folder = Path(folder)
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            self._session.save(os.fspath(folder), _core.Place(), 1, None)
+
+            def step(batch: tuple[list[torch.Tensor], Any], rate: float) -> float:
+                return float(self._session.step(*batch, rate)["loss"])
+
+            try:
+                return _find.find(
+                    step, self._endless(data, targets, batch_size), lowest, highest, steps
+                )
+            finally:
+                self._session.end_epoch()
+                self._session.resume(os.fspath(folder), self._classes.names)
+                self._session.end_epoch()  # nobody removes the folder before all have read it
+
+    def _endless(
+        self, data: Any, targets: Any, batch_size: int | None
+    ) -> Iterator[tuple[list[torch.Tensor], Any]]:
+        """Batches of steps, epoch after epoch; a loader is put back where it was."""
+        self._refuse_what_is_no_data(data, targets, None)
+        size = self._batch_size // self._accumulates if batch_size is None else batch_size
+        if self._are_tensors(data, targets):
+            inputs, wanted = self._split(_tensors(data), None if targets is None else
+                                         tensor_of(targets))  # fmt: skip
+            columns = [*inputs, *([] if wanted is None else [wanted])]
+            data = torch.utils.data.TensorDataset(*columns)
+        if is_dataset(data):
+            data = loader_of(data, size, self._session.seed, True, self._drop_last)
+        state = data.state_dict() if says_where_it_is(data) else None
+        try:
+            while True:
+                count = 0
+                for batch in self._batches(data):
+                    count += 1
+                    yield batch
+                if count == 0:
+                    return
+        finally:
+            if state is not None:
+                data.load_state_dict(state)
 
     def observe(self, value: float, *, rises: bool = False) -> None:
         """Tells a schedule ReduceLROnPlateau and ``swa_trigger`` what an evaluation has found, as
@@ -743,6 +893,48 @@ class Trainer:
         if self._names is None:
             return everything
         return {name: everything[name] for name in self._names if name in everything}
+
+    def save_merged(
+        self, folder: PathLike, *, base: PathLike | None = None, shard_bytes: int = 5 * 10**9
+    ) -> Path:
+        """Saves a model that transformers loads, with what adapters (``lora``) have learned added
+        to the weights: `AutoModelForCausalLM.from_pretrained(folder)`. Without adapters these are
+        the weights as they are. Ranks all call it; rank 0 writes.
+
+        :param folder: a new one; it has its name when it is whole
+        :param base: the folder of the model before: its configuration, tokenizer and chat template
+            are copied. None: the configuration of the module, if it has one
+        :param shard_bytes: a file has no more, unless one tensor is larger
+        :raises PenstockError: it cannot be written, or the module has adapters of PEFT, which
+            merges them itself
+        """
+        if base is not None and not Path(base).is_dir():
+            raise _core.PenstockError(f"base: expected the folder of a model, found '{base}'")
+        shard_bytes = _whole("shard_bytes", shard_bytes)
+        weights = self.state_dict()
+        if not self._model.adapters() and any(".lora_A." in name for name in weights):
+            raise _core.PenstockError(
+                "the adapters are those of PEFT's module, which merges them itself: "
+                "model.load_state_dict(trainer.state_dict()), then "
+                "model.merge_and_unload().save_pretrained(folder)"
+            )
+        failed = ""
+        if self.rank == 0:
+            try:
+                merged = _merged.merge(
+                    weights, self._lora_alpha, self._model.has_transposed_adapters()
+                )
+                config = getattr(self._module(), "config", None)
+                config = config if hasattr(config, "save_pretrained") else None
+                _merged.write(
+                    Path(folder), merged, None if base is None else Path(base), config, shard_bytes
+                )
+            except _core.PenstockError as error:
+                failed = str(error)
+        failed = failed if self._job is None else self._job.from_first(failed)
+        if failed:
+            raise _core.PenstockError(failed)
+        return Path(folder)
 
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Goes on from these weights; the optimiser's state stays.
@@ -855,8 +1047,10 @@ class Trainer:
         is_loader = not (
             isinstance(data, (torch.Tensor, Mapping, tuple, list)) or _is_array(data)
         )
-        if isinstance(data, torch.utils.data.Dataset):
-            raise TypeError("data: expected a loader; torch.utils.data.DataLoader makes one of it")
+        if is_dataset(data):
+            if targets is not None:
+                raise TypeError("targets: expected none beside a data set, whose samples have them")
+            return
         if is_loader and not hasattr(data, "__iter__"):
             raise TypeError(f"data: expected tensors, arrays or a loader, found {data!r:.60}")
         if is_loader and targets is not None:
@@ -919,7 +1113,7 @@ class Trainer:
         fit: Fit,
     ) -> None:  # fmt: skip
         if tensors is not None:
-            size = self._batch_size if batch_size is None else batch_size
+            size = self._batch_size if batch_size is None else batch_size * self._accumulates
             if self._steps_of_epoch(len(tensors), size) == 0:
                 raise ValueError(
                     f"drop_last: the {len(tensors)} samples do not fill a step of {size}"
@@ -1024,6 +1218,18 @@ class Trainer:
             self._evaluations = Evaluations()
         self._evaluated = habits.dataset
 
+    def _loader_of(self, data: Any, batch_size: int | None, shuffle: bool) -> Any:
+        """The same as before for the same data set, which goes on where it is."""
+        size = self._batch_size // self._accumulates if batch_size is None else batch_size
+        if size < 1:
+            raise ValueError(f"batch_size: expected at least 1, found {size}")
+        made = loader_of(data, size, self._session.seed, shuffle, self._drop_last)
+        before = self._of_dataset
+        if before is not None and before.dataset is data and before.is_like(made):
+            return before
+        self._of_dataset = made if isinstance(made, DatasetLoader) else None
+        return made
+
     def _resumable(self, loader: Any) -> Any:
         """A loader that can say where it is."""
         if self._delays() or not resumable(loader):
@@ -1083,7 +1289,7 @@ class Trainer:
 
     def _put_back(self, loader: Any) -> None:
         """A batch that no step has taken comes again."""
-        if isinstance(loader, Resumable) and not self._over:
+        if hasattr(loader, "begin_anew") and not self._over:
             loader.begin_anew()  # as without it: the epoch counts as one, or it has failed
             self._see(loader)
             self._seen = self._seen and self._seen._replace(is_over=False)
@@ -1136,7 +1342,7 @@ class Trainer:
                 self._over = self._over or self.steps == fit.habits.max_steps
                 if self._ends() and (self._seen is None or hasattr(loader, "is_between_epochs")):
                     summary.is_cut = True
-                    if isinstance(loader, Resumable):
+                    if hasattr(loader, "begin_anew"):
                         self._put_back(loader)
                     break
         except _core.PenstockError:

@@ -12,12 +12,14 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "python"
 
 class ExamplesTest(unittest.TestCase):
     def test_they_run(self):
-        programs = {path.name: path.read_text() for path in sorted(EXAMPLES.glob("*.py"))}
+        programs = {path.name: path.read_text() for path in sorted(EXAMPLES.rglob("*.py"))}
         self.assertGreater(len(programs), 5)
         for name, program in programs.items():
             if "sys.executable" in program:
                 continue
-            if "import peft" in program and importlib.util.find_spec("peft") is None:
+            missing = [one for one in ("peft", "transformers", "tokenizers")
+                       if f"import {one}" in program and importlib.util.find_spec(one) is None]
+            if missing:
                 continue
             with self.subTest(name):
                 (done,) = preloaded.run(program, timeout=300)

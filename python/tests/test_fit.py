@@ -301,6 +301,9 @@ class Fit(unittest.TestCase):
         made.clear()
         default.fit(self.x, self.y, callbacks=made.append)
         self.assertEqual([one["samples"] for one in made], [24, 16])
+        made.clear()
+        default.fit(self.x, self.y, batch_size=4, callbacks=made.append)
+        self.assertEqual([one["samples"] for one in made], [12, 12, 12, 4])
         with self.assertRaisesRegex(ValueError, "at least 1 batch, found 0"):
             trainer_of(gradient_accumulation_steps=0)
 

@@ -747,7 +747,6 @@ class TrainerTest(unittest.TestCase):
         trainer = quick(Net(), x[:4], strategy="serial", workers=1)
         data = TensorDataset(x, y)
         for error, message, call in (
-            (TypeError, "DataLoader makes one", lambda: trainer.fit(data)),
             (TypeError, "batches have them", lambda: trainer.fit(DataLoader(data), y)),
             (TypeError, "found None", lambda: trainer.fit(None)),
             (ValueError, "no batch in epoch 1", lambda: trainer.fit([])),
