@@ -18,14 +18,22 @@ constexpr uint64_t kSeeds = 3;
 // Beyond this, single passes are so long that nobody would call it a spread.
 constexpr double kMostSpread = 1;
 
-/// Whether any of its messages takes processor time however short it is; makes that twice as much.
-/// What a message takes was measured beside work that is not the model's, which loses less.
-bool double_messages(Costs& costs) {
+/// Whether messages or sums take processor time; makes that twice as much. It was measured beside
+/// work that is not the model's, which loses less.
+bool double_processor_time(Costs& costs) {
   bool any = false;
-  if (!costs.cluster) return any;
-  for (cluster::Level& level : costs.cluster->levels) {
-    any = any || level.processor_ns_per_message > 0;
-    level.processor_ns_per_message = saturating_mul(level.processor_ns_per_message, 2);
+  const auto twice = [&any](int64_t& ns) {
+    any = any || ns > 0;
+    ns = saturating_mul(ns, 2);
+  };
+  if (costs.cluster) {
+    for (cluster::Level& level : costs.cluster->levels) {
+      twice(level.processor_ns_per_message);
+      twice(level.processor_ns_per_gb);
+    }
+  }
+  for (StageCost& stage : costs.stages) {
+    for (plan::GradientBucket& bucket : stage.buckets) twice(bucket.processor_ns);
   }
   return any;
 }
@@ -36,7 +44,7 @@ std::optional<double> share_left_by_variation(const plan::Plan& plan) {
   if (plan.num_workers() < 2) return 1;
   const Costs costs = costs_of(plan);
   Costs dearer = costs;
-  if (!double_messages(dearer) && !(plan.prediction.compute_spread > 0)) return 1;
+  if (!double_processor_time(dearer) && !(plan.prediction.compute_spread > 0)) return 1;
   const int64_t per_step = actions_per_step(plan);
   if (per_step > kMostActions) return std::nullopt;
   const int64_t wanted = std::max(kLeastSteps, ceil_div(kMicroBatches, plan.micro_batches));
