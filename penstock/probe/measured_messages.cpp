@@ -33,14 +33,15 @@ std::string MeasuredMessages::partners() const {
   return fmt::format("rank {}", sends() ? *peers_.to : *peers_.from);
 }
 
-void MeasuredMessages::wait(net::Transfer& transfer) const {
-  constexpr std::chrono::milliseconds kLookEvery{100};
+void MeasuredMessages::wait(net::Transfer& transfer, const std::function<void()>& meanwhile) const {
+  const std::chrono::milliseconds look_every(meanwhile ? 1 : 100);
   const auto deadline = Clock::now() + std::chrono::minutes(1);
   net::Transfer::Result result = net::Transfer::Result::TimedOut;
   while (result == net::Transfer::Result::TimedOut && Clock::now() < deadline) {
     if (peers_.stop != nullptr && *peers_.stop)
       throw RuntimeError("interrupted while the links between ranks were measured");
-    result = transfer.wait(Clock::now() + kLookEvery);
+    if (meanwhile) meanwhile();
+    result = transfer.wait(Clock::now() + look_every);
   }
   switch (result) {
     case net::Transfer::Result::Done:

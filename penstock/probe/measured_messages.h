@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,8 +57,9 @@ class MeasuredMessages {
   Incoming receive(Number number, const std::shared_ptr<Block>& block);
 
   /// Blocks. Throws TransportError when a peer is lost, TimeoutError after a minute, RuntimeError
-  /// soon after LinkPeers::stop.
-  void wait(net::Transfer& transfer) const;
+  /// soon after LinkPeers::stop. `meanwhile` is called every millisecond until then, if there is
+  /// one.
+  void wait(net::Transfer& transfer, const std::function<void()>& meanwhile = {}) const;
 
  private:
   /// "rank 1", or "ranks 0 and 2": with whom it exchanges them.

@@ -1,7 +1,9 @@
 // Short messages of threads that compute, as workers are that run stages.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -69,10 +71,15 @@ class ShortMessages {
       receives = *incoming[came++].size > 0;
       if (receives) post();
     };
+    const auto take_what_came = [&] {
+      while (receives && incoming[came].transfer->is_done()) take();
+    };
     std::vector<std::shared_ptr<net::Transfer>> outgoing;
     const auto send = [&](size_t bytes) {
       const uint64_t next = outgoing.size();
-      if (next >= kShortAhead) messages_.wait(*outgoing[next - kShortAhead]);
+      // The last one may find the link full, at both ends: who took nothing would wait for a peer
+      // that waits as well.
+      if (next >= kShortAhead) messages_.wait(*outgoing[next - kShortAhead], take_what_came);
       outgoing.push_back(messages_.send({number, next}, out_[next % kShortAhead], bytes));
     };
     const auto has_room = [&] {
@@ -81,7 +88,7 @@ class ShortMessages {
     for (bool goes_on = messages_.sends() || receives; goes_on;) {
       for (int64_t n = 0; work_ && n < between_; ++n, ++all.done) work_();
       if (messages_.sends() && has_room()) send(kShortMessageBytes);
-      while (receives && incoming[came].transfer->is_done()) take();
+      take_what_came();
       goes_on = Clock::now() - all.from.at < budget && receives == messages_.receives();
     }
     all.to = beside_.read();
