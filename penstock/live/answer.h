@@ -15,6 +15,7 @@ struct Request {
   std::string_view path;       // without the query
   std::string_view host;       // the header Host; empty if there is none or more than one
   std::string_view known_tag;  // the header If-None-Match
+  bool at_loopback = false;    // only this machine can reach the address that was asked
 };
 
 struct Answer {

@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 #include <microhttpd.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <list>
 #include <optional>
+#include <utility>
 
 #include "penstock/live/host_check.h"
 #include "penstock/live/listening_socket.h"
@@ -108,7 +111,8 @@ class SignalsBlocked {
 
 }  // namespace
 
-// Everything but the two constants is touched by the server's thread alone.
+// Everything but the constants, and what the constructor sets, is touched by the server's thread
+// alone.
 struct HttpServer::Impl {
   Impl(Answers make, const HttpServerOptions& options);
   ~Impl() { MHD_stop_daemon(daemon); }
@@ -126,6 +130,7 @@ struct HttpServer::Impl {
   const Answers answers;
   const std::string host;
   int port = 0;
+  bool is_loopback = false;
   MHD_Daemon* daemon = nullptr;
   std::list<Connection> connections;
   bool has_complained = false;
@@ -135,6 +140,7 @@ HttpServer::Impl::Impl(Answers make, const HttpServerOptions& options)
     : answers(std::move(make)), host(options.host) {
   ListeningSocket socket(options.host, options.port);
   port = socket.port();
+  is_loopback = socket.is_loopback();
   const SignalsBlocked blocked;
   daemon = MHD_start_daemon(
       MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, nullptr, nullptr, on_request, this,
@@ -198,7 +204,8 @@ MHD_Result HttpServer::Impl::on_request(void* self, MHD_Connection* handle, cons
   Answer answer = impl.answer({.method = view_of(method),
                                .path = view_of(path),
                                .host = single_header(handle, MHD_HTTP_HEADER_HOST),
-                               .known_tag = single_header(handle, MHD_HTTP_HEADER_IF_NONE_MATCH)});
+                               .known_tag = single_header(handle, MHD_HTTP_HEADER_IF_NONE_MATCH),
+                               .at_loopback = impl.is_loopback});
   return send_answer(handle, answer);
 }
 

@@ -78,13 +78,28 @@ int listen_on(const addrinfo& address) {
   return -1;
 }
 
-int port_of(int fd) {
+/// All zero if the system does not say.
+sockaddr_storage address_of(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  return address;
+}
+
+int port_of(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
                    : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+bool is_loopback_address(const sockaddr_storage& address) {
+  constexpr int kLoopbackNet = 127;
+  if (address.ss_family != AF_INET6) {
+    const in_addr& v4 = reinterpret_cast<const sockaddr_in*>(&address)->sin_addr;
+    return ntohl(v4.s_addr) >> 24 == kLoopbackNet;
+  }
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == kLoopbackNet);
 }
 
 }  // namespace
@@ -101,7 +116,9 @@ ListeningSocket::ListeningSocket(const std::string& host, int port) {
     error = errno;
   }
   if (fd_ < 0) fail(host, port, error);
-  port_ = port_of(fd_);
+  const sockaddr_storage address = address_of(fd_);
+  port_ = port_of(address);
+  is_loopback_ = is_loopback_address(address);
 }
 
 ListeningSocket::~ListeningSocket() {

@@ -19,12 +19,15 @@ class ListeningSocket {
 
   int fd() const { return fd_; }
   int port() const { return port_; }
+  /// Whether it has an address of 127.0.0.0/8, or ::1: however `host` was written.
+  bool is_loopback() const { return is_loopback_; }
   /// The caller closes it.
   int release();
 
  private:
   int fd_ = -1;
   int port_ = 0;
+  bool is_loopback_ = false;
 };
 
 }  // namespace penstock::live

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "penstock/live/listening_socket.h"
 #include "penstock/live/testing_source.h"
 #include "penstock/util/error.h"
 #include "penstock/util/process/log.h"
@@ -132,6 +133,12 @@ TEST_F(LiveServerTest, RefusesOtherHosts) {
   EXPECT_THAT(ask(server->port(), request("GET /state", "Host: evil.example:80\r\n")),
               StartsWith("HTTP/1.1 403 "));
   EXPECT_EQ(source.asked, 0);
+}
+
+TEST(ListeningSocket, KnowsALoopbackAddressHoweverItIsWritten) {
+  for (const char* host : {"127.0.0.1", "127.3.2.1", "0x7f000001"})
+    EXPECT_TRUE(ListeningSocket(host, 0).is_loopback()) << host;
+  EXPECT_FALSE(ListeningSocket("0.0.0.0", 0).is_loopback());
 }
 
 TEST_F(LiveServerTest, RefusesOtherMethods) {

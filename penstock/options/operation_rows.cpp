@@ -56,7 +56,8 @@ std::vector<Row> operation_rows() {
        path(row<&R::operation, &O::health_file>(
            "--health-file",
            "Write state, step and time to this file every 2 seconds while there is progress "
-           "(JSON); further ranks of a machine write FILE.1, FILE.2"))});
+           "(JSON); further ranks of the job write FILE.1, FILE.2, on whichever machine they "
+           "are"))});
 }
 
 }  // namespace penstock::options

@@ -14,14 +14,6 @@ namespace {
 constexpr int kLastPort = 65535;
 constexpr std::string_view kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Browsers that a hostile page leads here have its name as Host. Where all the network may ask,
-/// names of any form lead here.
-std::string checked_host(const std::string& address) {
-  const bool is_loopback =
-      address == "localhost" || address == "::1" || address.starts_with("127.");
-  return is_loopback ? address : "";
-}
-
 int port_of(int first, int local_rank) {
   if (first == 0) return 0;
   if (first + local_rank <= kLastPort) return first + local_rank;
@@ -39,12 +31,14 @@ RunWatch::RunWatch(const options::TrainRequest& request, const job::Listener& li
   const int local = own ? own->local_rank : 0;
   const options::OperationRequest& asked = request.operation;
   if (!asked.health_file.empty())
-    health_.emplace(local == 0 ? asked.health_file : fmt::format("{}.{}", asked.health_file, local),
+    health_.emplace(rank == 0 ? asked.health_file : fmt::format("{}.{}", asked.health_file, rank),
                     rank);
   if (!asked.metrics_port) return;
   metrics_.emplace(rank);
-  const std::string host = checked_host(asked.metrics_address);
-  const auto answer = [this, host](const live::Request& one) {
+  const auto answer = [this, address = asked.metrics_address](const live::Request& one) {
+    // Browsers that a hostile page leads here have its name as Host. Where all the network may
+    // ask, names of any form lead here.
+    const std::string_view host = one.at_loopback ? std::string_view(address) : "";
     if (live::Answer refusal = live::checked(one, host); refusal.status != 200) return refusal;
     if (one.path != "/metrics")
       return live::text_answer(404, "The numbers of this training are at /metrics.\n");
