@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
+#include <optional>
 
 #include "penstock/job/history_file.h"
 #include "penstock/job/prediction.h"
@@ -40,19 +42,13 @@ std::string page_of(const std::string& model, const Outcome& outcome,
   return report::html_report(input);
 }
 
-/// The file that a resumed run goes on with; empty: none.
-std::string history_of(const options::TrainRequest& request) {
-  if (!request.output.history.empty() || request.operation.folder.empty())
-    return request.output.history;
-  return in_run_folder(request, kHistoryFile);
-}
-
-/// What the file has of earlier runs of the training that this one has continued.
-report::History earlier_history(const PreparedRun& run, const Listener& listener) {
-  const std::string path = history_of(run.request);
+/// What the file has of earlier runs of the training that this one has continued; nothing: there is
+/// no such file, or no such run.
+std::optional<report::History> earlier_history(const PreparedRun& run, const std::string& path,
+                                               const Listener& listener) {
   std::error_code ignored;
   if (!run.train.resume || path.empty() || !std::filesystem::is_regular_file(path, ignored))
-    return {};
+    return std::nullopt;
   try {
     report::History earlier = report::load_history(path);
     if (earlier.model == run.model.name()) return earlier;
@@ -61,18 +57,35 @@ report::History earlier_history(const PreparedRun& run, const Listener& listener
   } catch (const Error& error) {
     listener.tell(fmt::format("warning: the earlier history is lost: {}\n", error.what()));
   }
-  return {};
+  return std::nullopt;
+}
+
+/// The earlier parts of the histories that a run writes: each file goes on with its own, and one
+/// that has none with the other's.
+struct EarlierParts {
+  report::History asked;   ///< of --history and --html
+  report::History folder;  ///< of the run's folder
+};
+
+EarlierParts earlier_parts(const PreparedRun& run, const Listener& listener) {
+  const auto asked = earlier_history(run, run.request.output.history, listener);
+  std::optional<report::History> folder;
+  if (!run.request.operation.folder.empty())
+    folder = earlier_history(run, in_run_folder(run.request, kHistoryFile), listener);
+  const report::History none;
+  return {.asked = asked ? *asked : folder.value_or(none),
+          .folder = folder ? *folder : asked.value_or(none)};
 }
 
 /// What the artifacts of a run are made from.
 struct Results {
   std::optional<Prediction> predicted;
-  report::History earlier;
+  EarlierParts earlier;
   Outcome outcome;
 
   Results(const PreparedRun& run, const train::TrainResult& result, const Listener& listener)
       : predicted(predict(run.train, result)),
-        earlier(earlier_history(run, listener)),
+        earlier(earlier_parts(run, listener)),
         outcome{.plan = run.train.plan,
                 .result = result,
                 .predicted = predicted ? &*predicted : nullptr,
@@ -98,24 +111,23 @@ std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult
   if (was_complete && (!output.history.empty() || !output.html.empty()))
     listener.tell("nothing was trained: --history and --html write nothing\n");
   std::vector<Artifact> all;
-  const auto add = [&](const std::string& path,
-                       std::string (*make)(const Results&, const std::string&)) {
-    if (!path.empty() && !was_complete)
-      all.push_back({path, [made, make, model] { return make(*made, model); }});
+  using Make = std::string(const std::string&, const Outcome&, const report::History&);
+  const auto add = [&](const std::string& path, report::History EarlierParts::*earlier,
+                       Make* make) {
+    if (path.empty() || was_complete) return;
+    all.push_back({path, [made, make, model, earlier] {
+                     return make(model, made->outcome, made->earlier.*earlier);
+                   }});
   };
-  const auto history = [](const Results& results, const std::string& name) {
-    return history_json(name, results.outcome, results.earlier);
-  };
-  const auto page = [](const Results& results, const std::string& name) {
-    return page_of(name, results.outcome, results.earlier);
-  };
-  add(output.history, history);
-  add(output.html, page);
+  add(output.history, &EarlierParts::asked, history_json);
+  add(output.html, &EarlierParts::asked, page_of);
   if (!run.request.operation.folder.empty()) {
-    add(in_run_folder(run.request, kHistoryFile), history);
-    add(in_run_folder(run.request, kReportFile), page);
-    add(in_run_folder(run.request, kResultsFile),
-        [](const Results& results, const std::string&) { return summary_json(results.outcome); });
+    add(in_run_folder(run.request, kHistoryFile), &EarlierParts::folder, history_json);
+    add(in_run_folder(run.request, kReportFile), &EarlierParts::folder, page_of);
+    add(in_run_folder(run.request, kResultsFile), &EarlierParts::folder,
+        [](const std::string&, const Outcome& outcome, const report::History&) {
+          return summary_json(outcome);
+        });
   }
   if (!output.trace.empty() && made->predicted) {
     all.push_back({output.trace, [made] {

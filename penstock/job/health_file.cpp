@@ -27,19 +27,23 @@ HealthFile::HealthFile(std::string path, int rank) : path_(std::move(path)), ran
 HealthFile::~HealthFile() { end("failed"); }
 
 void HealthFile::begin() {
+  {
+    const MutexLock lock(mutex_);
+    if (is_over_) return;
+  }
   write("training");
   writer_ = std::thread([this] { watch(); });
 }
 
 void HealthFile::end(std::string_view state) {
+  bool is_first = false;
   {
     const MutexLock lock(mutex_);
-    if (is_over_) return;
-    is_over_ = true;
+    is_first = !std::exchange(is_over_, true);
   }
   ended_.notify_all();
   if (writer_.joinable()) writer_.join();
-  try_write(state);
+  if (is_first) try_write(state);
 }
 
 void HealthFile::watch() {

@@ -29,8 +29,10 @@ class HealthFile : public train::TrainObserver {
   HealthFile(const HealthFile&) = delete;
   HealthFile& operator=(const HealthFile&) = delete;
 
+  /// Once. Nothing after end().
   void begin();
   /// The last state: "done" or "interrupted". Never throws: a full disk is logged.
+  /// The first call counts.
   void end(std::string_view state);
 
   void on_mini_batch(const train::Progress& progress) override;

@@ -57,6 +57,12 @@ TEST(HealthFile, SaysHowFarTheRunIsAndHowItEnded) {
     EXPECT_THAT(file.text(), HasSubstr("\"state\":\"done\""));
   }
   EXPECT_THAT(file.text(), HasSubstr("\"state\":\"done\""));
+  {
+    HealthFile health(file.path.string(), 0);
+    health.end("interrupted");
+    health.begin();
+    EXPECT_THAT(file.text(), HasSubstr("\"state\":\"interrupted\""));
+  }
   { HealthFile health(file.path.string(), 0); }
   EXPECT_THAT(file.text(), HasSubstr("\"state\":\"failed\""));
   EXPECT_THROW(HealthFile("/no/such/folder/health", 0), ConfigError);
@@ -95,6 +101,35 @@ TEST(RunMetrics, CountOverSegmentsAndShowThePlan) {
         "penstock_resident_memory_bytes{rank=\"1\"} "})
     EXPECT_THAT(text, HasSubstr(line));
   EXPECT_THAT(text, Not(HasSubstr("busy_seconds_total{rank=\"1\",worker=\"1\"} 0\n")));
+}
+
+TEST(RunMetrics, ShowPartsOfEpochsAndTheCheckpointsBesideTheOneGoneOnFrom) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / "penstock-run-metrics-of-checkpoints";
+  std::filesystem::remove_all(folder);
+  options::TrainRequest request{.model = {.name = "mlp", .width = 8, .depth = 2}};
+  request.data.name = "synthetic";
+  request.data.train_samples = 64;
+  request.data.test_samples = 16;
+  request.run.batch_size = 16;
+  request.run.epochs = 2;
+  request.run.checkpoint = folder.string();
+  const auto text_of_run = [&request](int64_t steps) {
+    request.run.steps = steps;
+    RunMetrics metrics(0);
+    const PreparedRun run = prepare(request, nullptr, {});
+    metrics.begin(run);
+    train(run, {.observer = &metrics});
+    metrics.end();
+    return metrics.text();
+  };
+  EXPECT_THAT(text_of_run(3), HasSubstr("penstock_epoch{rank=\"0\"} 0.75\n"));
+  request.run.checkpoint = (folder / "step-000000003").string();
+  request.run.resume = true;
+  const std::string text = text_of_run(5);
+  EXPECT_THAT(text, HasSubstr("penstock_epoch{rank=\"0\"} 1.25\n"));
+  EXPECT_THAT(text, HasSubstr("penstock_checkpoints{rank=\"0\"} 2\n"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

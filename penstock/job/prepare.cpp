@@ -209,7 +209,7 @@ class Preparation {
         run_->lock =
             std::make_unique<train::RunLock>(train::folder_of_checkpoints(folder), patience);
       }
-      claim_run_folder(run_->request);
+      claim_run_folder(run_->request, restarts_of(run_->job) > 0);
       const options::OutputRequest& output = run_->request.output;
       const std::string results =
           run_->request.operation.folder.empty() ? "" : in_run_folder(run_->request, kResultsFile);

@@ -10,10 +10,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "penstock/job/git_state.h"
 #include "penstock/launch/job_environment.h"
+#include "penstock/net/host_id.h"
 #include "penstock/options/rows.h"
 #include "penstock/options/run_file.h"
 #include "penstock/probe/machine.h"
@@ -34,9 +37,9 @@ constexpr std::string_view kConfigFile = "config.toml";
 constexpr std::string_view kPlanFile = "plan.json";
 constexpr std::string_view kEnvironmentFile = "environment.json";
 
-/// What the plan says already, or would choose anew.
+/// What the plan says already, or would choose anew: not what its rounds and replicas learn by.
 bool is_in_plan(const Row& row) {
-  return row.section == Section::Plan && row.name != "--plan" && row.name != "--staleness";
+  return row.section == Section::Plan && row.changes != options::Changes::Learning;
 }
 
 /// Where results go, and how the run is watched, which another run has its own ways for.
@@ -63,6 +66,20 @@ Json variables() {
   return found;
 }
 
+/// The process that has started this one: a launcher, as long as it lives, whose name no other
+/// process has. Empty: the system does not say.
+std::string parent_name() {
+  constexpr int kStartTime = 19;  // tokens behind the one that says the state
+  const pid_t parent = getppid();
+  std::string text;
+  std::getline(std::ifstream(fmt::format("/proc/{}/stat", parent)), text);
+  // Behind the program's name, which may hold anything.
+  std::istringstream values(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string value;
+  for (int i = 0; i <= kStartTime; ++i) values >> value;
+  return values ? fmt::format("{} {} {}", net::host_id(), parent, value) : "";
+}
+
 Json environment_of(const RunRecord& record) {
   const probe::Machine machine = probe::this_machine();
   utsname system{};
@@ -77,6 +94,7 @@ Json environment_of(const RunRecord& record) {
                {"data", record.data},
                {"checkpoint", absolute_or_empty(record.asked.run.checkpoint)},
                {"ranks", record.ranks},
+               {"started_by", parent_name()},
                {"host", system.nodename},
                {"system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)},
                {"processor", machine.processor},
@@ -103,16 +121,29 @@ void require_same_run(const options::TrainRequest& request, const fs::path& fold
   const std::string& name = request.operation.folder;
   const fs::path file = folder / kEnvironmentFile;
   const std::string now = absolute_or_empty(request.run.checkpoint);
-  std::string before;
-  if (fs::exists(file)) {
-    const Json document = parse_json(read_file(file), file.string());
-    before = JsonReader(document, file.string()).at("checkpoint").text();
-    if (before == now) return;
+  if (!fs::exists(file)) {
+    throw ConfigError(fmt::format(
+        "--run-folder: '{}' holds other files: expected the folder of the run whose checkpoints "
+        "are in '{}', or an empty one; choose another folder",
+        name, now));
   }
+  const Json document = parse_json(read_file(file), file.string());
+  const std::string before = JsonReader(document, file.string()).at("checkpoint").text();
+  if (before == now) return;
   throw ConfigError(fmt::format(
       "--run-folder: '{}' holds another run: its checkpoints are in '{}', those of this one are in "
       "'{}'; choose another folder",
       name, before, now));
+}
+
+/// Whether what the folder holds comes from an earlier start by this process's launcher.
+bool is_of_this_launcher(const fs::path& folder) {
+  const fs::path file = folder / kEnvironmentFile;
+  if (!fs::exists(file)) return false;
+  const Json document = parse_json(read_file(file), file.string());
+  const std::string now = parent_name();
+  const auto before = document.find("started_by");
+  return !now.empty() && before != document.end() && *before == now;
 }
 
 }  // namespace
@@ -121,7 +152,7 @@ std::string in_run_folder(const options::TrainRequest& request, std::string_view
   return (fs::path(request.operation.folder) / name).string();
 }
 
-void claim_run_folder(const options::TrainRequest& request) {
+void claim_run_folder(const options::TrainRequest& request, bool is_restart) {
   const std::string& name = request.operation.folder;
   if (name.empty()) return;
   const fs::path folder(name);
@@ -134,6 +165,7 @@ void claim_run_folder(const options::TrainRequest& request) {
     throw ConfigError(fmt::format("--run-folder: cannot write to the folder '{}'", name));
   if (holds_nothing(folder)) return;
   if (request.run.resume) return require_same_run(request, folder);
+  if (is_restart && is_of_this_launcher(folder)) return;
   throw ConfigError(fmt::format(
       "--run-folder: '{}' holds {}: choose another folder{}", name,
       fs::exists(folder / kConfigFile) ? "another run" : "other files",

@@ -35,8 +35,9 @@ std::string in_run_folder(const options::TrainRequest& request, std::string_view
 
 /// Makes the folder, or nothing where none is asked for. Throws ConfigError for one that cannot be
 /// made, or that holds something: only a resumed run may go on with it, with the checkpoints that
-/// it began with.
-void claim_run_folder(const options::TrainRequest& request);
+/// it began with, and a run that its launcher has started again, after an earlier start of the same
+/// launcher's.
+void claim_run_folder(const options::TrainRequest& request, bool is_restart = false);
 
 /// The run file that does the run again, beside its plan: without what says where results go.
 std::string config_of(const RunRecord& record);

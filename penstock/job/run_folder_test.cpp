@@ -7,6 +7,7 @@
 
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
+#include "penstock/util/files/json.h"
 
 namespace penstock::job {
 namespace {
@@ -60,6 +61,8 @@ TEST(RunFolder, OneThatHoldsAnotherRunIsRefused) {
   request = {.model = {.name = "mlp"}};
   request.operation.folder = place.path.string();
   EXPECT_THAT(claim_refusal(request), HasSubstr("holds other files"));
+  request.run = {.checkpoint = "saved", .resume = true};
+  EXPECT_THAT(claim_refusal(request), HasSubstr("holds other files: expected the folder of the"));
   request.operation.folder += "/notes.txt";
   EXPECT_THAT(claim_refusal(request), HasSubstr("cannot make the folder"));
 }
@@ -85,6 +88,28 @@ TEST(RunFolder, ItsRunFileLeavesOutWhatThePlanSaysAndWhereResultsGo) {
             "# Model\nmodel = \"mlp\"\n\n# Plan\nstaleness = 3\n\n"
             "# Learning\nepochs = 1\nbatch-size = 32\n\n"
             "# Beside this file\nplan = \"plan.json\"\n");
+}
+
+TEST(RunFolder, AJobThatItsLauncherStartsAgainKeepsItsFolder) {
+  const RunPlace place;
+  RunRecord record{.asked = {.model = {.name = "mlp"}}, .mini_batch_size = 64};
+  record.asked.operation.folder = place.path.string();
+  write_run_folder(record, some_plan());
+  EXPECT_THROW(claim_run_folder(record.asked), ConfigError);
+  EXPECT_NO_THROW(claim_run_folder(record.asked, /*is_restart=*/true));
+  // That of a launcher before this one, whose job was started once more.
+  const std::string file = (place.path / "environment.json").string();
+  Json other = parse_json(read_file(file), file);
+  other["started_by"] = "another";
+  write_file_atomic(file, to_text(other));
+  EXPECT_THROW(claim_run_folder(record.asked, /*is_restart=*/true), ConfigError);
+}
+
+TEST(RunFolder, ItsRunFileKeepsWhatRoundsLearnBy) {
+  RunRecord record{.asked = {.model = {.name = "mlp"}}, .mini_batch_size = 32};
+  record.asked.run.outer = {.learning_rate = 0.5, .momentum = 0};
+  EXPECT_THAT(config_of(record),
+              HasSubstr("# Plan\nouter-learning-rate = 0.5\nouter-momentum = 0\n\n"));
 }
 
 }  // namespace

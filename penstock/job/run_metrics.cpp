@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "penstock/schedule/action.h"
@@ -87,7 +89,10 @@ void RunMetrics::begin(const PreparedRun& run) {
   state_.phase = "training";
   state_.model = run.model.name();
   state_.strategy = plan::to_string(plan.strategy);
+  state_.mini_batches = train::mini_batches_per_epoch(run.data.train->size(), run.train);
   state_.checkpoint = run.is_first() ? run.request.run.checkpoint : "";
+  if (run.train.resume)
+    state_.checkpoint = train::folder_of_checkpoints(state_.checkpoint).string();
   state_.began = Clock::now();
   state_.own_workers.clear();
   if (run.world != nullptr) {
@@ -157,7 +162,7 @@ void RunMetrics::add_training(const State& state, Exposition& all) {
               count(state.samples));
   all.gauge("penstock_step", "Optimiser steps over all runs of the training.", count(p.step));
   all.gauge("penstock_epoch", "Epochs that are complete, and the part of this one.",
-            count(p.epoch) + count(p.mini_batch) / std::max(1.0, count(p.mini_batches)));
+            count(p.epoch) + count(p.mini_batch) / std::max(1.0, count(state.mini_batches)));
   all.gauge("penstock_epochs", "Epochs of the whole training.", count(p.epochs));
   all.gauge("penstock_loss", "Mean loss of the last step.", p.loss);
   if (!std::isnan(p.accuracy))

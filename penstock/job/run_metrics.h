@@ -54,6 +54,7 @@ class RunMetrics : public train::TrainObserver {
     std::string phase = "preparing";
     std::string model;
     std::string strategy;
+    int64_t mini_batches = 0;  ///< of an epoch
     std::string checkpoint;
     std::vector<int> own_workers;
     std::optional<Clock::time_point> began;

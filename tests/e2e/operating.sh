@@ -50,11 +50,26 @@ run 0 train "${tiny[@]}" --checkpoint kept --resume --run-folder whole
 [ "$(grep -o '"step":' whole/history.json | wc -l)" -ge 12 ] || fail "the history lacks steps"
 refused "its checkpoints are in" train "${tiny[@]}" --checkpoint kept2 --resume --run-folder whole
 
+# Also where it writes a history elsewhere from then on.
+run 0 train "${tiny[@]}" --steps 3 --checkpoint legs --run-folder legs_folder
+run 0 train "${tiny[@]}" --steps 6 --checkpoint legs --resume --run-folder legs_folder \
+  --history legs.json
+run 0 train "${tiny[@]}" --checkpoint legs --resume --run-folder legs_folder --history legs.json
+for file in legs_folder/history.json legs.json; do
+  [ "$(grep -o '"step":' $file | wc -l)" -ge 12 ] || fail "$file lacks steps: $(cat $file)"
+done
+
 # A job writes one folder; the launcher's restarts go on with it.
 run 0 launch -n 2 -- train "${tiny[@]}" --strategy dp --run-folder job
 grep -q '"ranks": 2' job/environment.json || fail "ranks: $(cat job/environment.json)"
 run 0 launch -n 2 -- train --config job/config.toml --json
 [ "$(losses out)" = "$(losses job/results.json)" ] || fail "a job again: other losses"
+
+# So does a run whose replicas make steps by themselves, with its outer optimiser.
+run 0 launch -n 2 -- train "${tiny[@]}" --strategy dp --sync diloco:2 --outer-learning-rate 0.3 \
+  --outer-momentum 0 --run-folder rounds
+run 0 launch -n 2 -- train --config rounds/config.toml --json
+[ "$(losses out)" = "$(losses rounds/results.json)" ] || fail "rounds again: other losses"
 
 # --- Metrics, logs and the health file of a run that is interrupted and goes on ---
 
@@ -126,6 +141,24 @@ grep -q '"level":"error","message":".*none.npz' err || fail "an error as a line:
 grep -q '"state":"failed"' health || fail "health: $(cat health)"
 refused "cannot" train "${tiny[@]}" --health-file no/such/health
 
+run 0 train "${tiny[@]}" --strategy 1f1b --workers 2 --check-against-serial --health-file health
+grep -q '"state":"done"' health || fail "health of a check: $(cat health)"
+
+# Stopped while rank 0 waits for a rank that never comes.
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20002 + $$ % 10000)) \
+  PENSTOCK_JOB_TOKEN=secret "$PENSTOCK" train "${tiny[@]}" --health-file waits \
+  --stopped-exit-code 75 >trained 2>log </dev/null &
+child=$!
+for ((i = 0; i < 1000; i++)); do
+  [ -e waits ] && break
+  sleep 0.01
+done
+sleep 0.2
+kill -TERM "$child"
+wait_within 60 "$child"
+[ "$code" -eq 75 ] || fail "stopped while joining: exit code $code, expected 75: $(tail -n 3 log)"
+grep -q '"state":"interrupted"' waits || fail "health: $(cat waits)"
+
 # A job: each rank has its numbers, with the bytes between them, and its file.
 "$PENSTOCK" launch -n 2 -- train "${long[@]}" --strategy dp --health-file alive \
   --stopped-exit-code 75 >trained 2>log </dev/null &
@@ -140,6 +173,31 @@ grep -q '"rank":1' alive.1 && grep -q '"rank":0' alive || fail "health of two ra
 kill -TERM "$child"
 wait_within 60 "$child"
 [ "$code" -eq 75 ] || fail "an interrupted job: exit code $code, expected 75: $(tail -n 3 log)"
+# Started again by its launcher, without checkpoints: it begins anew in its folder.
+process_in() { sed 's/.*"process":\([0-9]*\).*/\1/' "$1"; }
+# until_training FILE [PROCESS]: a process has begun to train, another one than this.
+until_training() {
+  local i
+  for ((i = 0; i < 2000; i++)); do
+    grep -q '"state":"training"' "$1" 2>/dev/null && [ "$(process_in "$1")" != "${2:-}" ] && return
+    sleep 0.01
+  done
+  fail "no training: $(cat "$1") $(tail -n 3 log)"
+}
+rm -f alive alive.1
+"$PENSTOCK" launch -n 2 --max-restarts 1 -- train "${long[@]}" --strategy dp --health-file alive \
+  --run-folder restarted --stopped-exit-code 75 >trained 2>log </dev/null &
+child=$!
+until_training alive
+until_training alive.1
+killed=$(process_in alive.1)
+kill -KILL "$killed"
+until_training alive.1 "$killed"
+kill -TERM "$child"
+wait_within 60 "$child"
+[ "$code" -eq 75 ] || fail "a job started again: exit code $code, expected 75: $(tail -n 3 log)"
+[ -s restarted/results.json ] || fail "no results: $(ls restarted)"
+
 # --- The examples for schedulers ---
 
 deploy=$here/../../examples/deploy
@@ -164,7 +222,7 @@ pods() {
   children=()
   for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$1 PENSTOCK_JOB_TOKEN=secret \
-      "$PENSTOCK" train --config two.toml --health-file "$PWD/pod$rank" \
+      "$PENSTOCK" train --config two.toml --health-file "$PWD/pod" \
       >"out$rank" 2>"log$rank" </dev/null &
     children+=($!)
   done
@@ -178,5 +236,6 @@ pods() {
 }
 pods $((20000 + $$ % 10000))
 pods $((20001 + $$ % 10000))
+grep -q '"rank":0' pod && grep -q '"rank":1' pod.1 || fail "health of two pods in one folder"
 grep -q "plan: that of the checkpoint" log0 || fail "the pods do not go on: $(head -n 5 log0)"
 finish

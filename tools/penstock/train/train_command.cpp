@@ -52,14 +52,16 @@ void show_log(const std::shared_ptr<ConsoleObserver>& observer) {
   });
 }
 
-int check_serially(const job::PreparedRun& run, const job::Watching& watching) {
+int check_serially(const job::PreparedRun& run, const job::Watching& watching, RunWatch& watch) {
   const job::SerialOutcome outcome = job::check_against_serial(run, watching);
   if (run.is_first()) {
     const plan::Plan& plan = run.train.plan;
     write_output("", run.request.output.json ? job::check_json(plan, outcome.check)
                                              : job::check_text(plan, outcome.check));
   }
-  return outcome.equal ? kExitYes : kExitNo;
+  if (!outcome.equal) return kExitNo;
+  watch.end(/*interrupted=*/false);
+  return kExitYes;
 }
 
 /// The results, where the user wants them. All that can be written is written before the first
@@ -115,7 +117,7 @@ int run_train(const options::TrainRequest& request, job::Job* job,
         // Some thread never returns, so neither would train() nor exit().
         _exit(complain(failure, kExitFailure));
       }};
-  if (request.run.check_against_serial) return check_serially(run, watching);
+  if (request.run.check_against_serial) return check_serially(run, watching, shown.watch);
   const train::TrainResult result = job::train(run, watching);
   shown.finish();
   if (run.is_first()) write_results(run, result, options.listener);
@@ -173,8 +175,10 @@ int run_train(const TrainArguments& arguments, const CLI::App& app) {
   } catch (const Error&) {
     if (!g_stop) throw;
     // There will be no job; rank 0 writes the result of a run without steps.
-    watch.end(/*interrupted=*/true);
-    if (is_later_rank()) return request.run.stopped_exit_code;
+    if (is_later_rank()) {
+      watch.end(/*interrupted=*/true);
+      return request.run.stopped_exit_code;
+    }
   }
   const bool is_first = job == nullptr || job->is_first();
   const Shown shown{.console = has_console ? std::make_shared<ConsoleObserver>() : nullptr,
