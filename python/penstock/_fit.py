@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -11,6 +12,7 @@ from penstock import _core
 from penstock._callbacks import Watch
 from penstock._epoch import Epoch
 from penstock._habits import Habits
+from penstock._places import kept_generator
 
 if TYPE_CHECKING:
     from penstock._trainer import Trainer
@@ -24,7 +26,7 @@ class Fit:
         self._trainer = trainer
         self.habits = habits
         self.watch = watch
-        self._saved_at = -1
+        self._saved_at: tuple[Any, ...] = (-1,)  # steps, and where the data were
 
     def run(
         self, epochs: int | None, run_epoch: Callable[[Epoch], None], goes_on: bool
@@ -73,8 +75,11 @@ class Fit:
                 self._evaluate(due=True)
         trainer._over = habits.is_over(step, trainer._evaluations)
         if habits.keep_best and trainer._evaluations.all:
-            trainer._best = (os.fspath(habits.checkpoint or ""),
-                             trainer._evaluations.best_step(habits.metric))  # fmt: skip
+            self._set_best(trainer._evaluations.best_step(habits.metric))
+
+    def _set_best(self, step: int | None) -> None:
+        assert self.habits.checkpoint is not None
+        self._trainer._best = (os.path.realpath(self.habits.checkpoint), step)
 
     def _open(self) -> None:
         checkpoint = self.habits.checkpoint
@@ -123,43 +128,54 @@ class Fit:
         trainer, habits = self._trainer, self.habits
         step = trainer.steps
         due = habits.evaluates(step, at_end) and trainer._evaluations.last_step != step
-        saves = habits.saves(step, at_end or is_cut) and self._saved_at != step
+        saves = habits.saves(step, at_end or is_cut) and self._saved_at != trainer._place_now()
         if due and trainer._learns_from_evaluations:  # the checkpoint has what it changes
             self._evaluate(due)
         elif saves:  # an evaluation that fails loses nothing
             self._save()
         if due and not trainer._learns_from_evaluations:
             self._evaluate(due)
-        if saves and self._saved_at != step:
+        if saves and self._saved_at != trainer._place_now():
             self._save()
+        if trainer._job is not None:
+            trainer._sync_stop()  # a callback of rank 0 may have asked for it
         trainer._over = habits.is_over(step, trainer._evaluations)
 
     def _evaluate(self, due: bool) -> None:
         trainer, habits = self._trainer, self.habits
-        result = trainer.evaluate(habits.dataset)
+        with kept_generator():
+            result = trainer.evaluate(habits.dataset)
         made = trainer._evaluations.add(result, trainer.steps, due)
         if due and trainer._learns_from_evaluations and made[habits.metric] is not None:
             trainer._session.observe(float(made[habits.metric]), habits.metric == "accuracy")
         is_best = trainer._evaluations.best_step(habits.metric) == trainer.steps
         if habits.keep_best and is_best:
-            trainer._best = (os.fspath(habits.checkpoint or ""), trainer.steps)
-            if self._saved_at != trainer.steps:
+            self._set_best(trainer.steps)
+            if self._saved_at[0] != trainer.steps:
                 self._save()
 
         def tell() -> None:
             if habits.checkpoint is not None and trainer.rank == 0:
                 if habits.keep_best and is_best:
-                    _core.mark_best(os.fspath(habits.checkpoint), trainer.steps)
+                    self._mark_best(habits.checkpoint)
                 trainer._evaluations.write(habits.checkpoint, habits.metric)
             self.watch.evaluate({**made, "is_best": is_best})
 
         self._together(tell)
 
+    def _mark_best(self, folder: "str | os.PathLike[str]") -> None:
+        if not _core.mark_best(os.fspath(folder), self._trainer.steps):
+            warnings.warn(
+                f"the link '{Path(folder) / 'best'}' cannot be set to the checkpoint of step "
+                f"{self._trainer.steps}, which is the best: is something else of that name there?",
+                stacklevel=2,
+            )
+
     def _save(self) -> None:
         trainer = self._trainer
         assert self.habits.checkpoint is not None
         folder = trainer.save(self.habits.checkpoint, keep_last=self.habits.keep_last)
-        self._saved_at = trainer.steps
+        self._saved_at = trainer._place_now()
         self._together(lambda: self.watch.save({"step": trainer.steps, "folder": folder}))
 
     def _together(self, work: Callable[[], Any]) -> None:

@@ -149,6 +149,29 @@ def text_of_record(folder: PathLike) -> str:
         return ""
 
 
+def best_of_link(folder: PathLike) -> int | None:
+    """The step of the checkpoint that the link `best` in a folder names, if it is there."""
+    link = Path(folder) / "best"
+    try:
+        name = os.readlink(link).rstrip("/")
+    except OSError:
+        return None
+    step = name.removeprefix("step-")
+    return int(step) if step != name and step.isdecimal() and link.is_dir() else None
+
+
+def is_same_data(one: Any, other: Any) -> bool:
+    """The same tensors, also in another tuple, list or dict."""
+    if one is other:
+        return True
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(is_same_data(one[k], other[k]) for k in one)
+    both = (tuple, list)
+    if isinstance(one, both) and isinstance(other, both):
+        return len(one) == len(other) and all(map(is_same_data, one, other))
+    return False
+
+
 class Habits:
     """The options of one `fit`. Raises ValueError and TypeError."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
@@ -151,6 +152,17 @@ class Resumable:
                 f"{len(self.loader)}: go on with the same data"
             )
         self._batches, self._begin = batches, states
+
+
+@contextlib.contextmanager
+def kept_generator() -> Iterator[None]:
+    """PyTorch's own generator is afterwards as before: each pass through a DataLoader draws from
+    it, and one that only looks must not change what is learned."""
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
 
 
 def is_between_epochs(place: str) -> bool:

@@ -29,13 +29,15 @@ from penstock._export import (
     TARGET_NUMBER, Example, PathLike, export, hint_of_experts, tensor_of, unwrapped,
 )  # fmt: skip
 from penstock._fit import Fit
-from penstock._habits import Evaluations, Habits, text_of_record
+from penstock._habits import (
+    Evaluations, Habits, best_of_link, is_same_data, text_of_record,
+)  # fmt: skip
 from penstock._loggers import Logger, loggers_in
 from penstock._mapped import map_to_file
 from penstock._optimizer import MakeSchedule, Optimizer, Schedule
 from penstock._places import (
-    Inside, Resumable, Seen, is_between_epochs, join_batches, resumable, says_where_it_is,
-    state_of, state_text,
+    Inside, Resumable, Seen, is_between_epochs, join_batches, kept_generator, resumable,
+    says_where_it_is, state_of, state_text,
 )  # fmt: skip
 
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
@@ -787,8 +789,8 @@ class Trainer:
 
         :param data: as of `fit`, also ``targets`` and ``batch_size``; it begins anew where it has
             fewer batches
-        :param folder: for the state before; ranks on several machines share it. None: a temporary
-            one
+        :param folder: in which the state before is kept for as long as that takes, in a new folder;
+            ranks on several machines share it. None: that for temporary files
         :returns: ``suggestion``: the rate at which the running mean of the losses falls fastest, or
             None; ``lrs`` and ``losses`` (running means) to look at
         :raises PenstockError: under a strategy that delays weights
@@ -798,13 +800,11 @@ class Trainer:
         if self._fitting:
             raise RuntimeError("lr_find: fit is running; a callback must not call it")
         with contextlib.ExitStack() as stack:
-            if folder is None:
-                made = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-find-"))
-                folder = made if self._job is None else self._job.from_first(made)
-            else:
-                folder = Path(folder)
-                stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            self._session.save(os.fspath(folder), _core.Place(), 1, None)
+            stack.enter_context(kept_generator())
+            before = self._folder_for_search(folder)
+            if self.rank == 0:
+                stack.callback(shutil.rmtree, before, ignore_errors=True)
+            self._session.save(before, _core.Place(), 1, None)
 
             def step(batch: tuple[list[torch.Tensor], Any], rate: float) -> float:
                 return float(self._session.step(*batch, rate)["loss"])
@@ -815,8 +815,24 @@ class Trainer:
                 )
             finally:
                 self._session.end_epoch()
-                self._session.resume(os.fspath(folder), self._classes.names)
+                self._session.resume(before, self._classes.names)
                 self._session.end_epoch()  # nobody removes the folder before all have read it
+
+    def _folder_for_search(self, parent: PathLike | None) -> str:
+        """A new one, which rank 0 makes."""
+        made = failed = ""
+        if self.rank == 0:
+            try:
+                if parent is not None:
+                    Path(parent).mkdir(parents=True, exist_ok=True)
+                made = tempfile.mkdtemp(prefix="penstock-find-", dir=parent)
+            except OSError as error:
+                failed = f"folder: cannot make one in '{parent}': {error.strerror or error}"
+        if self._job is not None:
+            made, failed = self._job.from_first(made), self._job.from_first(failed)
+        if failed:
+            raise _core.PenstockError(failed)
+        return made
 
     def _endless(
         self, data: Any, targets: Any, batch_size: int | None
@@ -1000,8 +1016,17 @@ class Trainer:
         place.rate_scale = self._factor
         place.base_rate = self._optimizer.rate if self._optimizer.is_object else None
         place.classes = self._classes.names
-        best = self._best[1] if self._best[0] == os.fspath(folder) else None
+        best = self._best_in(folder)
         return Path(self._session.save(os.fspath(folder), place, keep_last, best))
+
+    def _best_in(self, folder: PathLike) -> int | None:
+        """The step whose checkpoint stays: the best of this training, or that of the link."""
+        where, step = self._best
+        root = os.path.realpath(folder)
+        if step is not None and where == root:
+            if step == self.steps or os.path.isdir(os.path.join(root, f"step-{step:09}")):
+                return step
+        return best_of_link(root)
 
     def resume(self, folder: PathLike) -> bool:
         """Goes on from the newest checkpoint in a folder, whatever plan it was trained with.
@@ -1035,12 +1060,19 @@ class Trainer:
         self._evaluations = Evaluations()
         self._evaluations.take(record, self.steps)
         self._evaluated = None
+        self._best = ("", None)
         self._factor = place.rate_scale
         if place.base_rate is not None and self._optimizer.is_object:
             self._optimizer.rate = place.base_rate
         return True
 
     # Inside
+
+    def _place_now(self) -> tuple[Any, ...]:
+        """What a checkpoint would say of where the training is."""
+        seen = self._seen
+        is_over = seen is not None and seen.steps == self.steps and seen.is_over
+        return self.steps, self._epoch + is_over, self._inside, seen and seen.state
 
     def _refuse_what_is_no_data(self, data: Any, targets: Any, batch_size: int | None) -> None:
         """Common slips, which are said better here than where they do harm."""
@@ -1214,7 +1246,7 @@ class Trainer:
         """They go on for the same data, and those of a checkpoint for the first."""
         if habits.dataset is None:
             return
-        if self._evaluated is not None and self._evaluated is not habits.dataset:
+        if self._evaluated is not None and not is_same_data(self._evaluated, habits.dataset):
             self._evaluations = Evaluations()
         self._evaluated = habits.dataset
 

@@ -175,6 +175,13 @@ class Data(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, said):
                 searched.lr_find(self.x, self.y, **options)
         self.assertEqual(len(list(self.folder.iterdir())), 0)
+        plain.save(self.folder)
+        kept = sorted(self.folder.rglob("*"))
+        state = torch.get_rng_state()
+        plain.lr_find(torch.utils.data.DataLoader(TensorDataset(self.x, self.y), BATCH), steps=10,
+                      folder=self.folder)  # fmt: skip
+        self.assertEqual(sorted(self.folder.rglob("*")), kept)
+        self.assertTrue(torch.equal(torch.get_rng_state(), state))
 
     def test_the_steepest_fall_is_before_the_lowest_loss(self):
         rates = [10.0**k for k in range(-6, 1)]
@@ -193,7 +200,7 @@ class Ranks(unittest.TestCase):
                 from torch.utils.data import TensorDataset
                 t = trainer()
                 t.fit(TensorDataset(x, y), max_steps=7, checkpoint={folder!r})
-                found = t.lr_find(x, y, steps=20)
+                found = t.lr_find(x, y, steps=20, folder={folder!r})
                 print([loss.hex() for loss in found["losses"]], t.steps)
                 out = t.predict(TensorDataset(x, y), batch_size=16)
                 print(out.shape, float(out.double().sum()).hex())

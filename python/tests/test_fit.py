@@ -127,7 +127,8 @@ class Fit(unittest.TestCase):
                 ])  # fmt: skip
 
     def test_a_run_that_is_cut_anywhere_goes_on_with_the_same_bits(self):
-        options = {"eval_dataset": self.held, "eval_every": 2, "save_every": 1, "keep_best": True}
+        held = DataLoader(TensorDataset(*self.held), batch_size=8)  # draws a seed when it begins
+        options = {"eval_dataset": held, "eval_every": 2, "save_every": 1, "keep_best": True}
 
         def fit(trainer, make, folder, **more):
             seen = []
@@ -220,6 +221,49 @@ class Fit(unittest.TestCase):
         other = trainer_of()
         other.resume(folder / "best")
         self.assertEqual((other.steps, len(other.evaluations)), (25, 5))
+
+    def test_the_best_stays_over_many_fits_and_saves(self):
+        run, trainer = self.folder / "run", trainer_of(lr=0.3)
+        losses = []
+        for rate in (1.0, 1.0, 0.0, 300.0, 300.0):  # it becomes better, then worse
+            trainer.scale_lr(rate)
+            trainer.fit(self.x, self.y, eval_dataset=tuple(self.held), keep_best=True,
+                        checkpoint=run)  # fmt: skip
+            trainer.fit({"input": self.x}, self.y, max_steps=trainer.steps)
+            losses.append(trainer.evaluations[-1]["loss"])
+        self.assertEqual(len(trainer.evaluations), 5)
+        best = 5 * (losses.index(min(losses)) + 1)
+        self.assertLess(best, 20)
+        self.assertEqual((run / "best").resolve().name, f"step-{best:09}")
+        for how in (str(run), f"{run}/", os.path.relpath(run), f"{run}/../run"):
+            other = trainer_of()
+            other.resume(run)
+            for _ in range(3):
+                other.step(self.x[:8], self.y[:8])
+                other.save(how)
+            self.assertTrue((run / "best" / "manifest.json").exists(), how)
+
+    def test_a_best_that_cannot_be_named_is_said(self):
+        (self.folder / "best").mkdir()
+        with self.assertWarnsRegex(UserWarning, "best' cannot be set to the checkpoint of step 5"):
+            trainer_of().fit(self.x, self.y, eval_dataset=self.held, keep_best=True,
+                             checkpoint=self.folder)  # fmt: skip
+
+    def test_a_checkpoint_of_a_stop_knows_that_the_epoch_is_over(self):
+        class Stops(penstock.Callback):
+            def on_save(self, trainer, saved):
+                trainer.stop()
+
+        for data in ((self.x, self.y), (loader_of(),)):
+            folder = self.folder / str(len(data))
+            one, other = trainer_of(), trainer_of()
+            one.fit(*data, checkpoint=folder, save_every=2, callbacks=Stops())
+            self.assertTrue(other.resume(folder))
+            self.same(one, other)
+            self.assertEqual((one.steps, one.epochs), (2, 1))
+            for trainer in (one, other):
+                trainer.fit(*data)
+            self.same(one, other)
 
     def test_a_best_evaluation_between_checkpoints_is_saved(self):
         trainer = trainer_of()
@@ -480,6 +524,25 @@ class Ranks(unittest.TestCase):
                      for part in ("alone", "ranks")]  # fmt: skip
             self.assertEqual(names[0], names[1])
             self.assertIn("best", names[0])
+
+    def test_a_stop_between_steps_stops_all(self):
+        program = """
+            class Stops(penstock.Callback):
+                def __init__(self, moment):
+                    setattr(self, moment, lambda trainer, _: trainer.stop())
+            for moment in ("on_evaluate", "on_save"):
+                t = trainer()
+                t.fit(x, y, epochs=3, eval_dataset=(x, y), eval_every=2, save_every=2,
+                      checkpoint={folder!r} + moment, callbacks=Stops(moment))
+                found = t.steps, t.epochs
+                t.resume({folder!r} + moment)
+                print(moment, *found, t.steps, t.epochs, flush=True)
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            alone = self.run_all(program.format(folder=folder + "/alone"), 1)
+            both = self.run_all(program.format(folder=folder + "/both"), 2)
+        self.assertEqual(both, alone * 2)
+        self.assertEqual(alone[0], "on_evaluate 2 1 2 1\non_save 2 1 2 1\n")
 
     def test_what_fails_on_one_rank_fails_on_all(self):
         with tempfile.TemporaryDirectory() as folder:
