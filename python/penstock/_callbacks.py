@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 import warnings
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 METRICS = ("loss", "accuracy", "perplexity")
 #: Of them, those of which more is better.
-_RISES = ("accuracy",)
+RISES = ("accuracy",)
 
 
 class Callback:
@@ -26,6 +27,18 @@ class Callback:
     `on_save` or `on_end`."""
 
     every_rank = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A method that nobody would call is refused."""
+        super().__init_subclass__(**options)
+        known = [name for name in vars(Callback) if name.startswith("on_")]
+        for name, value in vars(cls).items():
+            if name.startswith("on_") and name not in known and callable(value):
+                nearest = difflib.get_close_matches(name, known, 1, 0.0)[0]
+                raise TypeError(
+                    f"{cls.__name__}.{name}: a Callback has no such moment; did you mean "
+                    f"{nearest}? There are {', '.join(known)}"
+                )
 
     def on_begin(self, trainer: "Trainer") -> None:
         """`fit` begins."""
@@ -76,7 +89,7 @@ def is_better(metric: str, value: float, other: float | None, by: float = 0.0) -
         return False
     if other is None:
         return True
-    return value > other + by if metric in _RISES else value < other - by
+    return value > other + by if metric in RISES else value < other - by
 
 
 class Watch:
@@ -85,6 +98,9 @@ class Watch:
     def __init__(
         self, trainer: "Trainer", callbacks: Any, loggers: Any, log_every: int
     ) -> None:
+        callbacks = () if callbacks is None else callbacks
+        if isinstance(callbacks, EarlyStopping):
+            callbacks = [callbacks]
         callbacks = [callbacks] if callable(callbacks) or isinstance(callbacks, Callback) else (
             callbacks)  # fmt: skip
         if not isinstance(callbacks, Iterable):
@@ -93,6 +109,8 @@ class Watch:
         for one in given:
             if isinstance(one, type) and issubclass(one, Callback):
                 raise TypeError(f"callbacks: expected an object, found the class {one.__name__}")
+            if isinstance(one, EarlyStopping):
+                raise TypeError(f"callbacks: {one} is given as early_stopping={one}")
             if not isinstance(one, Callback) and not callable(one):
                 raise TypeError(f"callbacks: expected functions, found {one!r:.80}")
         self._trainer = trainer
@@ -154,11 +172,23 @@ class Watch:
             one.on_save(self._trainer, saved)
 
     def end(self) -> None:
+        """All are told, whatever one of them does. Raises the first exception of a callback."""
         self._log_steps()
         for logger in self._loggers:
-            logger.close()
+            try:
+                logger.close()
+            except Exception as error:
+                warnings.warn(
+                    f"{logger} fails at its end: {type(error).__name__}: {error}", stacklevel=2
+                )
+        failed: Exception | None = None
         for one in self._objects:
-            one.on_end(self._trainer)
+            try:
+                one.on_end(self._trainer)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _log_steps(self) -> None:
         """The mean of the losses since the last time; of the last step the others."""

@@ -10,6 +10,8 @@ from penstock import _core
 #: The share of the mean before, in the running mean of losses.
 _SMOOTH = 0.9
 _NOISY = 10
+#: With fewer there is no place behind the noisy ones and before the lowest.
+_FEWEST = _NOISY + 3
 #: A loss that is so many times the best ends the search.
 _DIVERGED = 4.0
 
@@ -65,5 +67,5 @@ def check(lowest: Any, highest: Any, steps: Any) -> None:
             f"lowest, highest: expected rates above 0, the first the lower, found {lowest!r:.40} "
             f"and {highest!r:.40}"
         )
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 10:
-        raise ValueError(f"steps: expected at least 10, found {steps!r:.60}")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < _FEWEST:
+        raise ValueError(f"steps: expected at least {_FEWEST}, found {steps!r:.60}")

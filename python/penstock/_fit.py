@@ -58,15 +58,23 @@ class Fit:
                 if trainer._stopped:
                     break
             self._evaluate_at_the_end(history)
-        finally:
+        except BaseException:
             trainer._fitting = False
-            self.watch.end()
+            try:
+                self.watch.end()
+            except Exception as error:  # the first one is said
+                warnings.warn(
+                    f"a callback fails at the end: {type(error).__name__}: {error}", stacklevel=2
+                )
+            raise
+        trainer._fitting = False
+        self.together(self.watch.end)
         return history
 
     def _begin(self) -> None:
         """What cannot work is said before anything is trained."""
         trainer, habits = self._trainer, self.habits
-        self._together(self._open)
+        self.together(self._open)
         trainer._take_evaluations(habits)
         step = trainer.steps
         is_due = habits.evaluates(step, at_end=trainer._resumed_between_epochs)
@@ -106,7 +114,7 @@ class Fit:
         result = summary.result()
         self.pause(at_end=not is_cut, is_cut=is_cut)
         self._add_evaluation(result)
-        self._together(lambda: self.watch.epoch(result))
+        self.together(lambda: self.watch.epoch(result))
         return result
 
     def _add_evaluation(self, result: dict[str, Any]) -> None:
@@ -146,7 +154,12 @@ class Fit:
         with kept_generator():
             result = trainer.evaluate(habits.dataset)
         made = trainer._evaluations.add(result, trainer.steps, due)
-        if due and trainer._learns_from_evaluations and made[habits.metric] is not None:
+        if made[habits.metric] is None:
+            raise _core.PenstockError(
+                f"metric: the evaluation has no {habits.metric}, since nothing the model says is "
+                "right or wrong: expected 'loss' or 'perplexity'"
+            )
+        if due and trainer._learns_from_evaluations:
             trainer._session.observe(float(made[habits.metric]), habits.metric == "accuracy")
         is_best = trainer._evaluations.best_step(habits.metric) == trainer.steps
         if habits.keep_best and is_best:
@@ -161,7 +174,7 @@ class Fit:
                 trainer._evaluations.write(habits.checkpoint, habits.metric)
             self.watch.evaluate({**made, "is_best": is_best})
 
-        self._together(tell)
+        self.together(tell)
 
     def _mark_best(self, folder: "str | os.PathLike[str]") -> None:
         if not _core.mark_best(os.fspath(folder), self._trainer.steps):
@@ -176,9 +189,9 @@ class Fit:
         assert self.habits.checkpoint is not None
         folder = trainer.save(self.habits.checkpoint, keep_last=self.habits.keep_last)
         self._saved_at = trainer._place_now()
-        self._together(lambda: self.watch.save({"step": trainer.steps, "folder": folder}))
+        self.together(lambda: self.watch.save({"step": trainer.steps, "folder": folder}))
 
-    def _together(self, work: Callable[[], Any]) -> None:
+    def together(self, work: Callable[[], Any]) -> None:
         """What fails on one rank fails on all."""
         session = self._trainer._session
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Mapping, Union
 
 from penstock import _core
-from penstock._callbacks import METRICS, EarlyStopping, is_better
+from penstock._callbacks import METRICS, RISES, EarlyStopping, is_better
 
 PathLike = Union[str, "os.PathLike[str]"]
 _FORMAT = "penstock-evaluations"
@@ -172,6 +172,13 @@ def is_same_data(one: Any, other: Any) -> bool:
     return False
 
 
+def mode_of(schedule: str) -> str | None:
+    """What a ReduceLROnPlateau says it follows: "min", "max" or nothing."""
+    words = [word.strip() for word in schedule.split(",")]
+    said = [word.removeprefix("mode=") for word in words if word.startswith("mode=")]
+    return said[0] if said else None
+
+
 class Habits:
     """The options of one `fit`. Raises ValueError and TypeError."""
 
@@ -207,6 +214,16 @@ class Habits:
                     raise ValueError(f"{name}: evaluations need an eval_dataset")
         if self.keep_best and checkpoint is None:
             raise ValueError("keep_best: expected a checkpoint, the folder in which the best stays")
+
+    def refuse_mode(self, mode: str | None) -> None:
+        """Of a ReduceLROnPlateau that takes better evaluations for worse ones."""
+        rises = self.metric in RISES
+        if mode is not None and mode != ("max" if rises else "min"):
+            raise ValueError(
+                f"lr_schedule: the ReduceLROnPlateau has mode='{mode}', and a better {self.metric} "
+                f"is {'higher' if rises else 'lower'}: expected mode='{'max' if rises else 'min'}' "
+                "or another metric"
+            )
 
     @property
     def pauses(self) -> bool:

@@ -30,7 +30,7 @@ from penstock._export import (
 )  # fmt: skip
 from penstock._fit import Fit
 from penstock._habits import (
-    Evaluations, Habits, best_of_link, is_same_data, text_of_record,
+    Evaluations, Habits, best_of_link, is_same_data, mode_of, text_of_record,
 )  # fmt: skip
 from penstock._loggers import Logger, loggers_in
 from penstock._mapped import map_to_file
@@ -338,6 +338,7 @@ class Trainer:
         self._is_constant = lr_schedule == "constant" and not lr_warmup
         follows = isinstance(lr_schedule, str) and lr_schedule.startswith("ReduceLROnPlateau")
         self._learns_from_evaluations = follows or swa_trigger is not None
+        self._plateau_mode = mode_of(lr_schedule) if follows else None
         self._module = (lambda: None) if module is None else weakref.ref(module)
         if module is not None:
             if example is None:
@@ -492,7 +493,7 @@ class Trainer:
         :param plan: of `penstock.plan`, of `Trainer.plan`, or a file of one
         :param options: of the constructor; ``batch_size`` as well
         """
-        document = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text())
+        document = plan if isinstance(plan, Mapping) else _plan_in(plan)
         try:
             samples = int(document["micro_batch_size"]) * int(document["micro_batches"])
         except (KeyError, TypeError, ValueError):
@@ -603,8 +604,8 @@ class Trainer:
         save_every: int | str = 0,
         keep_last: int | None = 2,
         keep_best: bool = False,
-        callbacks: Iterable[OneCallback] | OneCallback = (),
-        loggers: Iterable[OneLogger] | OneLogger = (),
+        callbacks: Iterable[OneCallback] | OneCallback | None = (),
+        loggers: Iterable[OneLogger] | OneLogger | None = (),
         log_dir: PathLike | None = None,
         log_every: int = 1,
     ) -> list[dict[str, Any]]:
@@ -661,6 +662,8 @@ class Trainer:
         )  # fmt: skip
         if eval_dataset is not None:
             self._refuse_what_is_no_data(eval_dataset, None, None)
+            habits.refuse_mode(self._plateau_mode)
+        loggers = () if loggers is None else loggers
         loggers = [loggers] if isinstance(loggers, Logger) or callable(loggers) else loggers
         watch = Watch(
             self, callbacks, [*loggers, *(() if log_dir is None else loggers_in(log_dir))],
@@ -705,7 +708,7 @@ class Trainer:
 
         :returns: ``loss``, ``accuracy``, ``samples``
         """
-        batch_size = None if batch_size is None else _whole("batch_size", batch_size)
+        batch_size = None if batch_size is None else _samples(batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
         size = self._batch_size if batch_size is None else batch_size
         if self._classes.names:
@@ -734,18 +737,22 @@ class Trainer:
         call it, and all get them.
 
         :param data: inputs as tensors or arrays (one, several in the model's order, or by name), or
-            a loader or a data set as of `fit`, whose targets are left out
+            a loader or a data set as of `fit`; targets behind the inputs are left out
         :param batch_size: samples at a time, for tensors and data sets; None: that of the plan
         :raises PenstockError: the model returns its own loss, or the data do not fit
         """
-        size = self._batch_size if batch_size is None else _whole("batch_size", batch_size)
+        size = self._batch_size if batch_size is None else _samples(batch_size)
         if is_dataset(data):
             data = loader_of(data, size, self._session.seed, shuffle=False, drop_last=False)
             batch_size = None
-        is_one = _is_tensor(data) or isinstance(data, Mapping) or (
-            isinstance(data, (tuple, list)) and len(data) == len(self._inputs)
-            and all(_is_tensor(one) for one in data)
-        )  # fmt: skip
+        is_one = _is_tensor(data) or isinstance(data, Mapping)
+        if isinstance(data, (tuple, list)) and data and all(map(_is_tensor, data)):
+            if len(data) not in (len(self._inputs), len(self._inputs) + 1):
+                raise _core.PenstockError(
+                    f"the data have {len(data)} tensors, expected {', '.join(self._inputs)}, and "
+                    "targets or not; batches of tensors come from a loader, such as iter(data)"
+                )
+            is_one, data = True, data[: len(self._inputs)]
         if is_one:
             return self._session.predict(self._inputs_of(_tensors(data)), size)
         self._refuse_what_is_no_data(data, None, batch_size)
@@ -796,6 +803,7 @@ class Trainer:
         :raises PenstockError: under a strategy that delays weights
         """
         _find.check(lowest, highest, steps)
+        batch_size = None if batch_size is None else _samples(batch_size)
         self._needs_flush()
         if self._fitting:
             raise RuntimeError("lr_find: fit is running; a callback must not call it")
@@ -924,8 +932,6 @@ class Trainer:
         :raises PenstockError: it cannot be written, or the module has adapters of PEFT, which
             merges them itself
         """
-        if base is not None and not Path(base).is_dir():
-            raise _core.PenstockError(f"base: expected the folder of a model, found '{base}'")
         shard_bytes = _whole("shard_bytes", shard_bytes)
         weights = self.state_dict()
         if not self._model.adapters() and any(".lora_A." in name for name in weights):
@@ -934,9 +940,13 @@ class Trainer:
                 "model.load_state_dict(trainer.state_dict()), then "
                 "model.merge_and_unload().save_pretrained(folder)"
             )
-        failed = ""
+        failed, own = "", None
         if self.rank == 0:
             try:
+                if base is not None and not Path(base).is_dir():
+                    raise _core.PenstockError(
+                        f"base: expected the folder of a model, found '{base}'"
+                    )
                 merged = _merged.merge(
                     weights, self._lora_alpha, self._model.has_transposed_adapters()
                 )
@@ -945,9 +955,13 @@ class Trainer:
                 _merged.write(
                     Path(folder), merged, None if base is None else Path(base), config, shard_bytes
                 )
-            except _core.PenstockError as error:
-                failed = str(error)
+            except Exception as error:  # the other ranks wait
+                own = error
+                is_ours = isinstance(error, _core.PenstockError)
+                failed = str(error) if is_ours else f"rank 0: {type(error).__name__}: {error}"
         failed = failed if self._job is None else self._job.from_first(failed)
+        if own is not None:
+            raise own
         if failed:
             raise _core.PenstockError(failed)
         return Path(folder)
@@ -1171,8 +1185,8 @@ class Trainer:
         while at < steps:
             left = fit.habits.steps_left(self.steps)
             count = steps - at if left is None else min(left, steps - at)
-            made = self._train_part(data, size, shuffle, summary, at, None if count == steps - at
-                                    else count)  # fmt: skip
+            made = self._train_part(data, size, shuffle, summary, at,
+                                    None if count == steps - at else count, fit)  # fmt: skip
             at += made
             if has_place and at < steps:
                 self._inside = Inside(at, size, len(data), shuffle)
@@ -1190,8 +1204,9 @@ class Trainer:
                 break
 
     def _train_part(
-        self, data: Any, size: int, shuffle: bool, summary: Epoch, first: int, count: int | None
-    ) -> int:
+        self, data: Any, size: int, shuffle: bool, summary: Epoch, first: int, count: int | None,
+        fit: Fit,
+    ) -> int:  # fmt: skip
         """Returns how many steps were made."""
         def add(result: dict[str, Any]) -> bool:
             summary.add(result)
@@ -1208,9 +1223,12 @@ class Trainer:
             )
         finally:
             self._in_epoch = False
-        if on_step is None:
-            for result in results:
+
+        def tell() -> None:
+            for result in results if on_step is None else ():
                 summary.add(result)
+
+        fit.together(tell)
         return self.steps - before
 
     def _take_inside(self, now: Inside) -> int:
@@ -1508,6 +1526,22 @@ def _adapters(rank: Any, targets: Any, alpha: Any) -> dict[str, Any]:
     return {"lora": _whole("lora", rank), "lora_targets": targets, "lora_alpha": alpha}
 
 
+def _plan_in(file: PathLike) -> Mapping[str, Any]:
+    try:
+        document = json.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _core.PenstockError(f"cannot read the plan '{file}': {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise _core.PenstockError(
+            f"the plan '{file}' is no JSON, which `penstock plan` writes with --out: {error}"
+        ) from None
+    if not isinstance(document, Mapping):
+        raise _core.PenstockError(
+            f"the plan '{file}': expected an object with stages, found a {type(document).__name__}"
+        )
+    return document
+
+
 def _imported(path: str, module: torch.nn.Module | None, options: Mapping[str, Any]) -> Any:
     """The model in a file; what is wrong with a module's is said of the module."""
     try:
@@ -1594,6 +1628,13 @@ def _whole(name: str, value: Any) -> int:
     if not 0 <= number < 2**63:
         limit = "at least 0" if number < 0 else "less than 2**63"
         raise ValueError(f"{name}: expected {limit}, found {number}")
+    return number
+
+
+def _samples(batch_size: Any) -> int:
+    number = _whole("batch_size", batch_size)
+    if number < 1:
+        raise ValueError(f"batch_size: expected at least 1, found {number}")
     return number
 
 

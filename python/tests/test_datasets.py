@@ -126,6 +126,10 @@ class Data(unittest.TestCase):
             seen = []
             trainer.fit(self.x, self.y, callbacks=seen.append)
             self.assertEqual([one["samples"] for one in seen], [12, 12, 12, 4])
+        for text, said in (("{", "is no JSON"), ("[1]", "expected an object.*found a list")):
+            (self.folder / "plan.json").write_text(text)
+            with self.assertRaisesRegex(PenstockError, said):
+                penstock.Trainer.from_plan(self.folder / "plan.json", exported())
         with self.assertRaisesRegex(PenstockError, "does not say what a step is.*found strategy"):
             penstock.Trainer.from_plan({"strategy": "serial"}, exported())
 
@@ -140,10 +144,16 @@ class Data(unittest.TestCase):
             wanted = module(self.x)
         loader = torch.utils.data.DataLoader(TensorDataset(self.x, self.y), batch_size=7)
         for data, options in (
-            (self.x, {}), (self.x.numpy(), {"batch_size": 7}), ([self.x], {}), (loader, {}),
+            (self.x, {}), ((self.x, self.y), {}), (self.x.numpy(), {"batch_size": 7}), ([self.x], {}), (loader, {}),
             (TensorDataset(self.x, self.y), {}), ({"input": self.x}, {"batch_size": 3}),
         ):  # fmt: skip
             torch.testing.assert_close(trainer.predict(data, **options), wanted)
+        with self.assertRaisesRegex(PenstockError, "have 3 tensors, expected input"):
+            trainer.predict([self.x] * 3)
+        for look in (lambda: trainer.predict(self.x, batch_size=0),
+                     lambda: trainer.evaluate(self.x, self.y, batch_size=0)):  # fmt: skip
+            with self.assertRaisesRegex(ValueError, "batch_size: expected at least 1, found 0"):
+                look()
         with self.assertRaisesRegex(PenstockError, "expected|shape"):
             trainer.predict(self.x[:, :5])
 
@@ -171,14 +181,15 @@ class Data(unittest.TestCase):
         self.assertEqual(searched.steps, 5)
         wanted = self.losses(plain, (self.x, self.y))
         self.assertEqual(self.losses(searched, (self.x, self.y)), wanted)
-        for options, said in (({"lowest": 0.0}, "rates above 0"), ({"steps": 9}, "at least 10")):
+        for options, said in (({"lowest": 0.0}, "rates above 0"), ({"steps": 12}, "at least 13"),
+                              ({"batch_size": 0}, "batch_size: expected at least 1")):
             with self.assertRaisesRegex(ValueError, said):
                 searched.lr_find(self.x, self.y, **options)
         self.assertEqual(len(list(self.folder.iterdir())), 0)
         plain.save(self.folder)
         kept = sorted(self.folder.rglob("*"))
         state = torch.get_rng_state()
-        plain.lr_find(torch.utils.data.DataLoader(TensorDataset(self.x, self.y), BATCH), steps=10,
+        plain.lr_find(torch.utils.data.DataLoader(TensorDataset(self.x, self.y), BATCH), steps=13,
                       folder=self.folder)  # fmt: skip
         self.assertEqual(sorted(self.folder.rglob("*")), kept)
         self.assertTrue(torch.equal(torch.get_rng_state(), state))

@@ -330,6 +330,19 @@ class Fit(unittest.TestCase):
         self.assertEqual(resumed.lr, by_hand.lr)
         self.same(resumed, by_hand)
 
+    def test_a_metric_that_is_never_there_is_said(self):
+        model = nn.Sequential(nn.Linear(6, 3))
+        trainer = penstock.Trainer(model, self.x[:4], loss="mean-squared-error", workers=1,
+                                   strategy="serial", batch_size=8, progress=False)  # fmt: skip
+        held = (self.x, self.x[:, :3])
+        with self.assertRaisesRegex(PenstockError, "the evaluation has no accuracy.*expected"):
+            trainer.fit(*held, epochs=4, eval_dataset=held, metric="accuracy", early_stopping=2)
+        self.assertEqual(trainer.steps, 5)
+        follows = trainer_of(lr_schedule="ReduceLROnPlateau,mode=min,patience=0")
+        with self.assertRaisesRegex(ValueError, "mode='min', and a better accuracy is higher"):
+            follows.fit(self.x, self.y, eval_dataset=self.held, metric="accuracy")
+        follows.fit(self.x, self.y, eval_dataset=self.held)
+
     def test_accumulated_batches_make_one_step(self):
         wanted, seen = trainer_of(batch_size=24, micro_batches=6), []
         wanted.fit(DataLoader(TensorDataset(self.x, self.y), batch_size=24),
@@ -369,6 +382,7 @@ class Fit(unittest.TestCase):
             ({"max_steps": 0}, ValueError, "max_steps: expected at least 1 step, found 0"),
             ({"log_every": 0}, ValueError, "log_every: expected at least 1 step, found 0"),
             ({"save_every": 2}, ValueError, "save_every: expected a checkpoint"),
+            ({"callbacks": [penstock.EarlyStopping(3)]}, TypeError, "as early_stopping=Early"),
             ({"callbacks": Told}, TypeError, "expected an object, found the class Told"),
             ({"loggers": [3]}, TypeError, "loggers: expected loggers or functions, found 3"),
             ({"checkpoint": file / "run"}, PenstockError, "cannot make the checkpoint folder"),
@@ -525,6 +539,40 @@ class Ranks(unittest.TestCase):
             self.assertEqual(names[0], names[1])
             self.assertIn("best", names[0])
 
+    def test_what_fails_on_a_later_rank_fails_on_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said = self.run_all(f"""
+                class Bad(penstock.Callback):
+                    every_rank = True
+                    def __init__(self, moment):
+                        setattr(self, moment, self.fail)
+                    def fail(self, trainer, *_):
+                        if trainer.rank == 1:
+                            raise KeyError("mine")
+                t = trainer()
+                for moment in ("on_step", "on_end"):
+                    for data in ((x, y), (loader_of(),)):
+                        try:
+                            t.fit(*data, callbacks=Bad(moment))
+                        except (KeyError, penstock.PenstockError) as error:
+                            print(moment, error, flush=True)
+                for base in ({folder!r} + "/none", 7):
+                    try:
+                        t.save_merged({folder!r} + "/merged", base=base)
+                    except Exception as error:
+                        print("merged", type(error).__name__, flush=True)
+                print(t.fit(x, y)[0]["loss"].hex())
+            """, 2)  # fmt: skip
+        lines = [one.splitlines() for one in said]
+        for first, second in zip(lines[0][:4], lines[1][:4]):
+            moment = first.split()[0]
+            self.assertEqual((first, second), (f"{moment} rank 1: KeyError: 'mine'",
+                                               f"{moment} 'mine'"))  # fmt: skip
+        kinds = ["PenstockError", "TypeError"], ["PenstockError", "PenstockError"]
+        for found, wanted in zip(lines, kinds):
+            self.assertEqual(found[4:6], [f"merged {kind}" for kind in wanted])
+        self.assertEqual(lines[0][6:], lines[1][6:])
+
     def test_a_stop_between_steps_stops_all(self):
         program = """
             class Stops(penstock.Callback):
@@ -633,6 +681,30 @@ class Loggers(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "bad fails at step 3.*goes on.*OSError: no room"):
             trainer.fit(self.x, self.y, loggers=[bad, lambda numbers, step: good.append(step)])
         self.assertEqual((trainer.steps, good), (5, [1, 2, 3, 4, 5]))
+
+    def test_a_logger_that_fails_at_its_end_keeps_the_result(self):
+        class Bad(penstock.loggers.CSV):
+            def close(self):
+                super().close()
+                raise OSError("no room")
+
+        for fails in (False, True):
+            told, trainer = Told(), trainer_of()
+            others = [told, lambda step: 1 // 0] if fails else [told]
+            with self.assertWarnsRegex(UserWarning, "fails at its end: OSError: no room"):
+                try:
+                    history = trainer.fit(self.x, self.y, callbacks=others,
+                                          loggers=Bad(self.folder / "log.csv"))  # fmt: skip
+                    self.assertEqual(len(history), 1)
+                except ZeroDivisionError:
+                    self.assertTrue(fails)
+            self.assertEqual(told.all[-1], "end")
+
+    def test_a_moment_that_never_comes_is_refused(self):
+        for name, nearest in (("on_epoch_end", "on_epoch"), ("on_train_end", "on_end")):
+            with self.assertRaisesRegex(TypeError, f"Mine.{name}: .*did you mean {nearest}[?]"):
+                type("Mine", (penstock.Callback,), {name: lambda *_: None})
+        trainer_of().fit(self.x, self.y, callbacks=None, loggers=None)
 
     def test_tensorboard_reads_the_events(self):
         try:
