@@ -82,6 +82,7 @@ add_torch() {
   add_part "$build/penstock" bin
 }
 
+# pack: sets $own, how the names of this version's wheels begin; those of others stay.
 pack() {
   local raw=build/wheel/raw excluded=() library
   rm -rf "$raw" build/wheel/cmake
@@ -91,7 +92,9 @@ pack() {
     --config-settings=build.targets=all --config-settings=cmake.build-type=Release \
     --config-settings="cmake.define.PENSTOCK_BUILT_PARTS=$REPO_ROOT/$PARTS"
   for library in "${OF_TORCH[@]}" "$ALLOCATOR"; do excluded+=(--exclude "$library"); done
-  rm -f "$output"/penstock-*.whl
+  own="$(basename "$raw"/penstock-*.whl)"
+  own="$output/${own%"${own#penstock-*-}"}"  # FOLDER/penstock-VERSION-
+  rm -f "$own"*.whl
   run env PATH="$REPO_ROOT/$TOOLS/bin:$PATH" "$TOOLS/bin/auditwheel" repair "${excluded[@]}" \
     -w "$output" "$raw"/penstock-*.whl
 }
@@ -100,7 +103,7 @@ pack() {
 fresh_venv() {
   venv="$(mktemp -d)"
   run python3 -m venv "$venv"
-  run "$venv/bin/pip" install --quiet "$@" "$output"/penstock-*.whl
+  run "$venv/bin/pip" install --quiet "$@" "$own"*.whl
 }
 
 check_wheel() {
@@ -138,4 +141,4 @@ rm -rf "$PARTS"
 for version in "${versions[@]}"; do add_torch "$version"; done
 pack
 [[ "$check" == no ]] || check_wheel
-say "$(du -h "$output"/penstock-*.whl | tr '\t' ' ')"
+say "$(du -h "$own"*.whl | tr '\t' ' ')"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -37,17 +38,17 @@ def training_folder() -> Path | None:
     if not folders:
         return None
     wanted = ", ".join(folders)
+    newest = max(folders, key=lambda name: [int(part) for part in name.split(".")])
+    advice = f"pip install 'torch=={newest}.*' numpy jinja2"
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         raise PenstockError(
-            f"training needs PyTorch {wanted}, and none is installed: pip install 'penstock[train]'"
+            f"training needs PyTorch {wanted}, and none is installed: {advice}"
         ) from None
     folder = folders.get(".".join(version.split(".")[:2]))
     if folder is None:
-        raise PenstockError(
-            f"training needs PyTorch {wanted}, found {version}: pip install 'penstock[train]'"
-        )
+        raise PenstockError(f"training needs PyTorch {wanted}, found {version}: {advice}")
     return folder
 
 
@@ -80,4 +81,20 @@ def environment() -> dict[str, str]:
         return {**os.environ, "PENSTOCK_NO_TRAINING": str(error)}
     if folder is None:
         return dict(os.environ)
-    return {**os.environ, "PENSTOCK_TRAINING_PART": str(folder / "penstock-train")}
+    paths = [os.environ.get("LD_LIBRARY_PATH", ""), *_libraries_of_torch()]
+    return {
+        **os.environ,
+        "PENSTOCK_TRAINING_PART": str(folder / "penstock-train"),
+        "LD_LIBRARY_PATH": ":".join(path for path in paths if path),
+    }
+
+
+def _libraries_of_torch() -> list[str]:
+    """Where they are in another site-packages than this package, the program does not find them."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("torch")
+        homes = [Path(one) for one in (spec and spec.submodule_search_locations) or ()]
+        return [str(lib) for home in homes
+                for lib in (home / "lib", home.parent / "nvidia" / "nccl" / "lib")
+                if lib.is_dir()]  # fmt: skip
+    return []

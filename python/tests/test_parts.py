@@ -46,6 +46,18 @@ class WheelTest(unittest.TestCase):
                     str(self.here / "torch-2.15" / "penstock-train"),
                 )
 
+    def test_the_program_finds_a_pytorch_that_lies_elsewhere(self):
+        torch = self.here / "elsewhere" / "torch"
+        (torch / "lib").mkdir(parents=True)
+        (torch / "__init__.py").touch()
+        path = [str(torch.parent), *sys.path]
+        others = {name: one for name, one in sys.modules.items() if name.split(".")[0] != "torch"}
+        with _torch("2.15.0"), mock.patch.object(sys, "path", path), mock.patch.dict(
+            sys.modules, others, clear=True
+        ), mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": "/own"}):
+            found = _parts.environment()["LD_LIBRARY_PATH"]
+        self.assertEqual(found, f"/own:{torch / 'lib'}")
+
     def test_another_pytorch_and_none_are_said(self):
         for version, found in (("2.14.0", "found 2.14.0"), (None, "none is installed")):
             with _torch(version):
@@ -55,7 +67,8 @@ class WheelTest(unittest.TestCase):
                 _parts.add_training_part(path)
                 self.assertEqual(path, ["package"])
                 self.assertIn(found, _parts.environment()["PENSTOCK_NO_TRAINING"])
-                self.assertIn("pip install 'penstock[train]'", _parts.why_there_is_none())
+                advice = "pip install 'torch==2.15.*' numpy jinja2"
+                self.assertIn(advice, _parts.why_there_is_none())
 
     def test_another_python_is_said(self):
         with _torch("2.13.0"), mock.patch("sys.version_info", mock.Mock(major=3, minor=14)):

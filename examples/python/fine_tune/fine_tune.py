@@ -84,6 +84,10 @@ def main():
     model_folder, rows, output = sys.argv[1:] or (
         own.name, made_up(Path(own.name)), Path(own.name) / "output")  # fmt: skip
     # Each rank writes the same tokens for itself; a large file is better written once before.
+    output = Path(output)
+    if (output / "merged").exists():
+        print(f"{output / 'merged'} is there already: nothing is left to do")
+        return
     rows = [json.loads(line) for line in Path(rows).read_text().splitlines() if line.strip()]
     parts = {"learned": [row for k, row in enumerate(rows) if k % 10], "held out": rows[::10]}
     loaders = []
@@ -100,7 +104,6 @@ def main():
         model, example, workers=2, batch_size=BATCH, lora=8, optimizer="AdamW", lr=0.01,
         lr_schedule="cosine", lr_warmup=5, total_steps=EPOCHS * len(loader),
     )  # fmt: skip
-    output = Path(output)
     trainer.resume(output / "run")  # where a run was interrupted
     tokenizer = tokenizers.Tokenizer.from_file(str(Path(model_folder) / "tokenizer.json"))
     prompt = "<|user|>What is 2 and 3?<|end|><|assistant|>"
@@ -109,11 +112,12 @@ def main():
         save_every=100, keep_best=True, early_stopping=3, log_dir=output / "log",
         callbacks=Answers(tokenizer, prompt, found_end(model_folder, tokenizer)),
     )  # fmt: skip
+    trainer.resume(output / "run" / "best")
     trainer.save_merged(output / "merged", base=model_folder)
     if trainer.rank == 0:
         print("adapters of the best evaluation:", (output / "run" / "best").resolve().name)
         losses = [one["loss"] for one in history]
-        assert losses[-1] < losses[0], "the adapters have learned nothing"
+        assert len(losses) < 2 or losses[-1] < losses[0], "the adapters have learned nothing"
         merged = transformers.AutoModelForCausalLM.from_pretrained(output / "merged")
         print("merged:", sum(one.numel() for one in merged.parameters()), "parameters")
 
