@@ -144,7 +144,8 @@ class Data(unittest.TestCase):
             wanted = module(self.x)
         loader = torch.utils.data.DataLoader(TensorDataset(self.x, self.y), batch_size=7)
         for data, options in (
-            (self.x, {}), ((self.x, self.y), {}), (self.x.numpy(), {"batch_size": 7}), ([self.x], {}), (loader, {}),
+            ((self.x, self.y), {}), (self.x, {}),
+            (self.x.numpy(), {"batch_size": 7}), ([self.x], {}), (loader, {}),
             (TensorDataset(self.x, self.y), {}), ({"input": self.x}, {"batch_size": 3}),
         ):  # fmt: skip
             torch.testing.assert_close(trainer.predict(data, **options), wanted)
