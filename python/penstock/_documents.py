@@ -9,15 +9,15 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import torch
 
 from penstock import _core
 from penstock._errors import PenstockError
+from penstock._parts import PathLike
 
-PathLike = Union[str, "os.PathLike[str]"]
 FORMAT = "penstock-documents"
 MANIFEST = "manifest.json"
 #: Targets that do not count.

@@ -6,12 +6,12 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Mapping, Union
+from typing import Any, Mapping
 
 from penstock import _core
 from penstock._callbacks import METRICS, RISES, EarlyStopping, is_better
+from penstock._parts import PathLike
 
-PathLike = Union[str, "os.PathLike[str]"]
 _FORMAT = "penstock-evaluations"
 #: Beside the checkpoints.
 RECORD = "evaluations.json"

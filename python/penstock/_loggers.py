@@ -8,11 +8,11 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence, Union
+from typing import Any, Callable, Mapping, Sequence
 
 from penstock import _core
+from penstock._parts import PathLike
 
-PathLike = Union[str, "os.PathLike[str]"]
 _COLUMNS = ("step", "train/epoch", "train/loss", "train/accuracy", "train/lr", "train/grad_norm",
             "train/samples_per_s", "eval/loss", "eval/accuracy", "eval/perplexity")  # fmt: skip
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Mapping
 
 import torch
@@ -23,10 +24,12 @@ _INDEX = "model.safetensors.index.json"
 
 
 def merge(
-    weights: Mapping[str, torch.Tensor], alpha: float, transposed: bool
-) -> dict[str, torch.Tensor]:
+    weights: Mapping[str, torch.Tensor], alpha: float, transposed: bool,
+    known: Mapping[str, bool] = MappingProxyType({}),
+) -> dict[str, torch.Tensor]:  # fmt: skip
     """The base's weights, with what their adapters add: B A alpha / R, rounded once to the type of
-    the weight."""
+    the weight. Where the shape does not tell, `known` says whether the weight of a module is
+    [inputs, outputs], and `transposed` for all others."""
     parts = {name.removeprefix(_PREFIX).removesuffix(".lora_A.weight")
              for name in weights if name.endswith(".lora_A.weight")}  # fmt: skip
     merged: dict[str, torch.Tensor] = {}
@@ -40,13 +43,26 @@ def merge(
         down = weights[f"{_PREFIX}{module}.lora_A.weight"].double()
         up = weights[f"{_PREFIX}{module}.lora_B.weight"].double()
         added = up @ down * (alpha / down.shape[0])
-        if added.shape != weight.shape or (transposed and added.shape[0] == added.shape[1]):
+        is_square = added.shape[0] == added.shape[1]
+        if known.get(module, transposed) if is_square else added.shape != weight.shape:
             added = added.T
         merged[name] = (weight.double() + added).to(weight.dtype)
         parts.remove(module)
     if parts:
         raise _core.PenstockError(f"the adapter of '{min(parts)}' has no weight to be merged into")
     return merged
+
+
+def transposed_in(root: Any) -> dict[str, bool]:
+    """Of modules by their names, whether their weight is [inputs, outputs], as that of Conv1D of
+    transformers is. Empty for what is no module, such as an exported program."""
+    if not isinstance(root, torch.nn.Module):
+        return {}
+    return {
+        name: type(module).__name__ == "Conv1D"
+        for name, module in root.named_modules()
+        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+    }
 
 
 def _without_copies(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -9,8 +9,11 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
+from typing import Union
 
 from penstock._errors import PenstockError
+
+PathLike = Union[str, "os.PathLike[str]"]
 
 _HERE = Path(__file__).parent
 

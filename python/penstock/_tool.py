@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Union
 
 from penstock._errors import PenstockError
-from penstock._parts import environment, tool_path
+from penstock._parts import PathLike, environment, tool_path
 
 if TYPE_CHECKING:
     import torch
 
     from penstock._export import Example
 
-PathLike = Union[str, "os.PathLike[str]"]
 Document = Union[PathLike, Mapping[str, Any]]
 
 

@@ -340,6 +340,7 @@ class Trainer:
         self._learns_from_evaluations = follows or swa_trigger is not None
         self._plateau_mode = mode_of(lr_schedule) if follows else None
         self._module = (lambda: None) if module is None else weakref.ref(module)
+        self._transposed = _merged.transposed_in(module) if lora else {}
         if module is not None:
             if example is None:
                 raise ValueError("a module needs an example batch: Trainer(module, example)")
@@ -948,8 +949,9 @@ class Trainer:
                         f"base: expected the folder of a model, found '{base}'"
                     )
                 merged = _merged.merge(
-                    weights, self._lora_alpha, self._model.has_transposed_adapters()
-                )
+                    weights, self._lora_alpha, self._model.has_transposed_adapters(),
+                    self._transposed,
+                )  # fmt: skip
                 config = getattr(self._module(), "config", None)
                 config = config if hasattr(config, "save_pretrained") else None
                 _merged.write(

@@ -9,11 +9,12 @@ import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Union
+from typing import Any, Iterator
 
 import torch
 
-PathLike = Union[str, "os.PathLike[str]"]
+from penstock._parts import PathLike
+
 
 #: In the folder `extra` of a .pt2 file.
 REFERENCE = "penstock_weights.json"

@@ -23,19 +23,19 @@ import os
 import sys
 import zlib
 from pathlib import Path
-from typing import Any, Iterator, Sequence, Union
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
 from penstock._chat import ChatTemplate, find_template, named_tokens, tokenizer_config
 from penstock._documents import FORMAT, MANIFEST, Documents, Loader, Tokens, token_file_header
 from penstock._errors import PenstockError
+from penstock._parts import PathLike
 from penstock._rows import Row, rows_in
 from penstock.text import _SPECIAL, _load
 
 __all__ = ["Documents", "Loader", "Tokens", "write"]
 
-PathLike = Union[str, "os.PathLike[str]"]
 _CHUNK = 1000  # rows at a time
 _SHARD_TOKENS = 1 << 26
 _PART = f"{MANIFEST}.part"

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 from penstock._errors import PenstockError
+from penstock._parts import PathLike
 
-PathLike = Union[str, "os.PathLike[str]"]
 #: One file, or a source and a target.
 Files = Union[PathLike, Tuple[PathLike, PathLike]]
 

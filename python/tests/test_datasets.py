@@ -257,6 +257,38 @@ class Merged(unittest.TestCase):
         with self.assertRaisesRegex(PenstockError, "the adapter of 'a' has no weight"):
             _merged.merge(weights, 8.0, False)
 
+    def test_square_weights_are_added_to_as_their_modules_have_them(self):
+        class Conv1D(torch.nn.Module):  # of transformers
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.randn(4, 4))
+
+            def forward(self, x):
+                return torch.addmm(torch.zeros(4), x, self.weight)
+
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), Conv1D())
+        trainer = penstock.Trainer(
+            model, torch.randn(2, 4), strategy="1f1b-flush", workers=1, batch_size=4,
+            micro_batches=2, lora=2, lora_alpha=4, lora_targets=["0", "1"], lr=0.1,
+            progress=False, loss="mean-squared-error",
+        )  # fmt: skip
+        batch = (torch.randn(4, 4), torch.randn(4, 4))
+        for _ in range(5):
+            trainer.step(*batch)
+        wanted = trainer.predict(batch[0])
+        folder = trainer.save_merged(self.folder / "mixed")
+        file = (folder / "model.safetensors").read_bytes()
+        begin = 8 + int.from_bytes(file[:8], "little")
+        found = {}
+        for name, entry in json.loads(file[8:begin]).items():
+            if name != "__metadata__":
+                first, last = (begin + edge for edge in entry["data_offsets"])
+                data = bytearray(file[first:last])
+                found[name] = torch.frombuffer(data, dtype=torch.float32).view(4, 4)
+        x = batch[0] @ found["0.weight"].T @ found["1.weight"]
+        self.assertTrue(torch.allclose(x, wanted, atol=1e-5))
+
     def test_files_are_whole_or_not_there(self):
         tensors = {"one": torch.arange(6.0).view(2, 3), "two": torch.ones(4, dtype=torch.int64)}
         tensors["tied"] = tensors["one"]
