@@ -173,11 +173,13 @@ void PipelineState::exchange_averages() {
 }
 
 void PipelineState::show_rounds() {
+  // All are gathered first: where that fails, the replicas keep the weights that they train.
+  std::vector<model::Tensors> shown;
+  for (size_t s = 0; s < stages_.size(); ++s) shown.push_back(round_weights(s));
   for (size_t s = 0; s < stages_.size(); ++s) {
-    const model::Tensors shown = round_weights(s);
     for (const auto& replica : stages_.replicas[s]) {
       const auto scope = replica->device->compute().enter();
-      replica->round->show(replica->weights, replica->device->to_device(shown));
+      replica->round->show(replica->weights, replica->device->to_device(shown[s]));
     }
   }
 }

@@ -61,6 +61,7 @@ void RoundState::show(WeightStore& weights, const Tensors& shown) {
 }
 
 void RoundState::hide(WeightStore& weights) {
+  if (hidden_.empty()) return;  // nothing is shown
   weights.exchange(hidden_);
   hidden_.clear();
 }

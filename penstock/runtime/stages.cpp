@@ -105,13 +105,14 @@ void check_sharding(const PipelineOptions& options, const model::Optimizer& opti
 /// each copy of the pipeline has a loss of its own.
 std::unique_ptr<model::Optimizer> outer_optimizer(const std::vector<int>& replicas,
                                                   const PipelineOptions& options) {
-  if (options.sync != plan::GradientSync::DiLoCo || replicas.front() == 1) return nullptr;
+  if (options.sync != plan::GradientSync::DiLoCo) return nullptr;
   if (std::count(replicas.begin(), replicas.end(), replicas.front()) != std::ssize(replicas)) {
     throw ConfigError(
         fmt::format("each copy of the pipeline trains by itself between two sums: expected as many "
                     "replicas of every stage, found {}",
                     fmt::join(replicas, "-")));
   }
+  if (replicas.front() == 1) return nullptr;
   if (options.sync_every < 1)
     throw ConfigError(
         fmt::format("steps of a round: expected at least 1, found {}", options.sync_every));

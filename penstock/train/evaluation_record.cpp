@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/file_stream.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
@@ -28,21 +29,35 @@ Json optional_json(const std::optional<double>& number) {
   return number && std::isfinite(*number) ? Json(*number) : Json(nullptr);
 }
 
-}  // namespace
-
-void EvaluationRecord::read(const fs::path& folder, int64_t steps) {
-  all_.clear();
+/// Empty: there is none that can be read.
+std::string text_of(const fs::path& folder) {
   std::error_code error;
-  if (!fs::exists(folder / kName, error)) return;
-  std::vector<Evaluation> found;
+  if (!fs::exists(folder / kName, error)) return "";
   try {
     FileReader file(folder / kName);
-    if (file.size() > kMostBytes) return;
+    if (file.size() > kMostBytes) return "";
     std::string text(static_cast<size_t>(file.size()), '\0');
     file.read(text.data(), file.size());
+    return text;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+bool has_checkpoint_of(const fs::path& folder, int64_t step) {
+  std::error_code error;
+  return fs::exists(folder / checkpoint_folder_name(step) / "manifest.json", error);
+}
+
+}  // namespace
+
+std::vector<Evaluation> EvaluationRecord::parse(const std::string& text, int64_t steps) {
+  std::vector<Evaluation> found;
+  if (text.empty()) return found;
+  try {
     const Json document = parse_json(text, kName);
     const JsonReader root(document, kName);
-    if (root.at("format").text() != kFormat) return;
+    if (root.at("format").text() != kFormat) return {};
     for (const JsonReader& entry : root.at("evaluations").elements(kMostEvaluations)) {
       Evaluation one{.step = entry.at("step").integer(0),
                      .loss = number_of(entry, "loss").value_or(std::nan("")),
@@ -53,19 +68,56 @@ void EvaluationRecord::read(const fs::path& folder, int64_t steps) {
         found.push_back(one);
     }
   } catch (const Error&) {
-    return;
+    return {};
   }
-  all_ = std::move(found);
+  return found;
 }
 
-std::optional<int64_t> EvaluationRecord::best_step() const {
-  const Evaluation* best = nullptr;
+void EvaluationRecord::read(const fs::path& folder, int64_t steps, const runtime::Ranks& ranks) {
+  // Ranks with other views of the folder would save at other steps, and saving is collective.
+  const std::vector<std::string> texts = runtime::together(ranks, [&]() -> std::string {
+    if (!ranks.is_first()) return "";
+    std::string text = text_of(folder);
+    std::vector<Evaluation> kept = parse(text, steps);
+    std::erase_if(kept,
+                  [&](const Evaluation& one) { return !has_checkpoint_of(folder, one.step); });
+    const Evaluation* best = best_of(kept);
+    return fmt::format("{}\n{}", best == nullptr ? -1 : best->step, text);
+  });
+  const std::string& spread = texts.front();
+  const size_t line = spread.find('\n');
+  const int64_t kept = std::stoll(spread.substr(0, line));
+  all_ = parse(spread.substr(line + 1), steps);
+  kept_.reset();
   for (const Evaluation& one : all_) {
+    if (one.step == kept) kept_ = one;
+  }
+}
+
+const Evaluation* EvaluationRecord::best_of(const std::vector<Evaluation>& all) const {
+  const Evaluation* best = nullptr;
+  for (const Evaluation& one : all) {
     const double value = one.of(metric_);
     if (std::isnan(value)) continue;
     if (best == nullptr || !reaches(metric_, best->of(metric_), value)) best = &one;
   }
+  return best;
+}
+
+std::optional<int64_t> EvaluationRecord::best_step() const {
+  const Evaluation* best = best_of(all_);
   return best == nullptr ? std::nullopt : std::optional(best->step);
+}
+
+std::optional<int64_t> EvaluationRecord::kept_step() const {
+  return kept_ ? std::optional(kept_->step) : std::nullopt;
+}
+
+bool EvaluationRecord::keep(const Evaluation& evaluation) {
+  const double value = evaluation.of(metric_);
+  if (std::isnan(value) || (kept_ && reaches(metric_, kept_->of(metric_), value))) return false;
+  kept_ = evaluation;
+  return true;
 }
 
 void EvaluationRecord::write(const fs::path& folder) const {

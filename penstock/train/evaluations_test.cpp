@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "penstock/model/builder.h"
@@ -18,6 +19,7 @@
 #include "penstock/train/testing_small_run.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::train {
 namespace {
@@ -87,6 +89,49 @@ TEST(Evaluations, CheckpointsWithinAnEpochAndTheBestChangeNothing) {
   std::vector<int64_t> all(whole.losses.size());
   std::iota(all.begin(), all.end(), 1);
   EXPECT_EQ(steps, all);
+}
+
+TEST(Evaluations, TheBestIsAmongCheckpointsThatAreThere) {
+  const model::Model model = small_model();
+  const DataSplit data = feature_data();
+  const TestFolder folder;
+  TrainOptions options = options_for("gpipe", 2);
+  options.checkpoint = folder.path();
+  options.keep_last = 1;
+  options.resume = true;
+  const int64_t epoch_steps = train(model, data, options).steps / 2;
+  // Its evaluation is the best of all, and its checkpoint is not there.
+  EvaluationRecord record(Metric::Loss);
+  record.add({.step = epoch_steps, .loss = 1e-9});
+  record.write(folder.path());
+  options.keep_best = true;
+  options.epochs = 3;
+  train(model, data, options);
+  EXPECT_EQ(load_checkpoint(folder / "best", model).step, 3 * epoch_steps);
+  // A run that keeps no best one leaves that of the link.
+  options.keep_best = false;
+  options.epochs = 5;
+  train(model, data, options);
+  EXPECT_EQ(load_checkpoint(folder / "best", model).step, 3 * epoch_steps);
+  EXPECT_EQ(list_checkpoints(folder.path()).size(), 2U);
+}
+
+TEST(Evaluations, TheBestIsSavedOnce) {
+  TrainOptions options = options_for("gpipe", 2);
+  const TestFolder folder;
+  options.checkpoint = folder.path();
+  options.learning_rate.schedule = "ReduceLROnPlateau";
+  options.eval_every = 3;
+  options.save_every = 3;
+  options.keep_best = true;
+  std::multiset<std::string> saved;
+  set_log_sink([&](LogLevel, std::string_view message) {
+    if (message.starts_with("checkpoint: ")) saved.emplace(message);
+  });
+  train(small_model(), feature_data(), options);
+  set_log_sink({});
+  EXPECT_GT(saved.size(), 2U);
+  for (const std::string& message : saved) EXPECT_EQ(saved.count(message), 1U) << message;
 }
 
 TEST(Evaluations, ARunEndsWithTheEvaluationThatReachesItsTarget) {

@@ -49,7 +49,16 @@ LineFile::LineFile(const fs::path& path, int64_t step, const std::string& header
   }
   if (kept == header) kept.clear();
   const bool is_other = kept != before;
-  if (is_other && !before.empty()) fs::rename(path, name_beside(path), error);
+  if (is_other && !before.empty()) {
+    const fs::path other = name_beside(path);
+    fs::rename(path, other, error);
+    if (error) {
+      throw ConfigError(fmt::format(
+          "the log '{}' holds other steps or columns, and cannot be renamed to '{}': {}; expected "
+          "a folder that can be written, or another one",
+          path.string(), other.string(), error.message()));
+    }
+  }
   file_.open(path, std::ios::binary | (is_other ? std::ios::trunc : std::ios::app));
   if (is_other) file_ << kept;
   if (kept.empty()) file_ << header;

@@ -12,6 +12,7 @@
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/serial_replay.h"
+#include "penstock/train/session.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 #include "tests/support/mutate.h"
@@ -233,6 +234,57 @@ TEST(Rounds, GoOnFromAnyCheckpointWithTheSameBits) {
       EXPECT_EQ(layers_difference(rest.weights, whole.weights), 0);
     }
   }
+}
+
+TEST(Rounds, SavesAndEvaluationsWithinThemChangeNothing) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data(200);
+  TrainOptions options = round_options(plan_for(model, "1f1b-flush", {2, 2}, 4), 4);
+  options.evaluate = true;
+  const TrainResult whole = train(model, data, options);
+  const TestFolder folder;
+  options.checkpoint = folder.path();
+  options.resume = true;
+  options.eval_every = 3;
+  options.save_every = 2;
+  TrainOptions first = options;
+  first.max_steps = 7;
+  std::vector<double> losses = train(model, data, first).losses;
+  const TrainResult rest = train(model, data, options);
+  losses.insert(losses.end(), rest.losses.begin(), rest.losses.end());
+  EXPECT_EQ(losses, whole.losses);
+  EXPECT_EQ(rest.test_loss, whole.test_loss);
+  EXPECT_EQ(layers_difference(rest.weights, whole.weights), 0);
+}
+
+TEST(Rounds, ASessionGoesOnInsideThem) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data(200);
+  const TrainOptions options = round_options(plan_for(model, "1f1b-flush", {2, 2}, 4), 4);
+  const auto order = epoch_order(200, 1, 0, true);
+  Session whole(model, options);
+  const std::vector<StepResult> expected = whole.train(*data.train, order, 0, 20);
+  ASSERT_EQ(expected.size(), 10U);
+  const TestFolder folder;
+  std::vector<StepResult> found;
+  for (const EpochPart& part : {EpochPart{0, 3}, EpochPart{3, 3}, EpochPart{6, {}}}) {
+    Session session(model, options);
+    if (part.first > 0) session.resume(folder.path());
+    for (const StepResult& step : session.train(*data.train, order, 0, 20, {}, {}, part))
+      found.push_back(step);
+    session.save(
+        folder.path(),
+        {.inside = {.steps = session.steps(), .batch_size = 20, .samples = 200, .shuffle = true}});
+    if (session.steps() < 10) continue;
+    const auto layers = session.snapshot();
+    const auto wanted = whole.snapshot();
+    for (size_t l = 0; l < layers.size(); ++l)
+      EXPECT_EQ(layers_difference(std::vector<model::Tensors>{layers[l].weights},
+                                  std::vector<model::Tensors>{wanted[l].weights}),
+                0);
+  }
+  ASSERT_EQ(found.size(), 10U);
+  for (size_t t = 0; t < 10; ++t) EXPECT_EQ(found[t].loss, expected[t].loss) << t;
 }
 
 TEST(Rounds, ASignalStopsThemToo) {

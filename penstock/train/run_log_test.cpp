@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/runtime/fabric/testing_ranks.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/evaluation_record.h"
+#include "penstock/train/line_file.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
+#include "tests/support/mutate.h"
 
 namespace penstock::train {
 namespace {
@@ -51,6 +55,17 @@ TEST(RunLog, ARunThatGoesOnContinuesItsFiles) {
   EXPECT_THROW(RunLog("/proc/log", 0), ConfigError);
 }
 
+TEST(LineFile, WhatCannotBeRenamedIsLeft) {
+  const TestFolder folder;
+  const fs::path path = folder / (std::string(251, 'a') + ".csv");  // no longer name can be
+  write_test_file(path, "another header\n");
+  const auto open = [&] {
+    LineFile(path, 0, "step\n", [](std::string_view) { return std::nullopt; });
+  };
+  EXPECT_THAT(tests::message_of<ConfigError>(open), testing::HasSubstr("cannot be renamed to"));
+  EXPECT_EQ(read_test_file(path), "another header\n");
+}
+
 TEST(EvaluationRecord, GoesOnFromItsFile) {
   const TestFolder folder;
   EvaluationRecord record(Metric::Accuracy);
@@ -68,6 +83,29 @@ TEST(EvaluationRecord, GoesOnFromItsFile) {
   again.read(folder.path(), 30);
   EXPECT_EQ(again.all()[2].top5, 0.9);
   EXPECT_EQ(again.best_step(), 20);
+}
+
+TEST(EvaluationRecord, AllRanksHaveThatOfTheFirst) {
+  const TestFolder folder;
+  fs::create_directories(folder / "0" / checkpoint_folder_name(20));
+  fs::create_directories(folder / "1");
+  EvaluationRecord record(Metric::Loss);
+  record.add({.step = 10, .loss = 0.25});  // its checkpoint is gone
+  record.add({.step = 20, .loss = 0.5});
+  record.write(folder / "0");
+  write_test_file(folder / "0" / checkpoint_folder_name(20) / "manifest.json", "{}");
+  const auto failures = runtime::testing::on_ranks(
+      runtime::testing::rank_rigs().front(), {0, 1}, [&](runtime::World& world, size_t rank) {
+        EvaluationRecord read(Metric::Loss);
+        read.read(folder / std::to_string(rank), 30, {.world = &world});
+        EXPECT_EQ(read.all().size(), 2U);
+        EXPECT_EQ(read.best_step(), 10);
+        EXPECT_EQ(read.kept_step(), 20);
+        EXPECT_FALSE(read.keep({.step = 30, .loss = 0.5}));
+        EXPECT_TRUE(read.keep({.step = 30, .loss = 0.375}));
+        EXPECT_EQ(read.kept_step(), 30);
+      });
+  EXPECT_THAT(failures, testing::Each(""));
 }
 
 TEST(EvaluationRecord, ADamagedFileHasNone) {

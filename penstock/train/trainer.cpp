@@ -399,7 +399,7 @@ void Run::run_rest_of_epoch(const std::vector<int64_t>& order, EpochSummary& sum
     if (saves && !learns) save();
     if (!is_due) continue;
     const bool is_made = evaluate();
-    if (saves && learns && is_made) save();
+    if (saves && learns && is_made && saved_at_ != pipeline_.steps()) save();
     if (is_made && options_.observer != nullptr)
       options_.observer->on_evaluation(result_.evaluations.back());
   }
@@ -584,9 +584,11 @@ void Run::note(const Evaluation& evaluation) {
 }
 
 void Run::begin_record() {
-  if (writer_ && options_.resume) record_.read(saves_to_, pipeline_.steps());
-  if (writer_ && options_.keep_best && record_.best_step())
-    writer_->keep_best(*record_.best_step());
+  if (writer_ && options_.resume) record_.read(saves_to_, pipeline_.steps(), ranks());
+  if (const auto kept = record_.kept_step(); writer_ && options_.keep_best && kept) {
+    writer_->keep_best(*kept);
+    if (ranks().is_first()) mark_best(saves_to_, *kept);  // of a run that did not
+  }
   runtime::together(ranks(), [&]() -> std::string {
     if (ranks().is_first() && !options_.log_folder.empty())
       log_.emplace(options_.log_folder, pipeline_.steps());
@@ -599,7 +601,7 @@ void Run::record_evaluation() {
   if (record_.all().empty() || record_.all().back().step < evaluation.step) record_.add(evaluation);
   if (log_) log_->evaluation(evaluation);
   if (!writer_) return;
-  const bool is_best = options_.keep_best && record_.best_step() == evaluation.step;
+  const bool is_best = options_.keep_best && record_.keep(evaluation);
   if (is_best) {
     writer_->keep_best(evaluation.step);
     if (saved_at_ != evaluation.step) save();

@@ -103,6 +103,12 @@ void discard(const fs::path& old, const fs::path& final_path) {
   remove_own(old);
 }
 
+/// The name that the link `best` has; empty: there is none.
+std::string marked_best(const fs::path& directory) {
+  std::error_code error;
+  return fs::read_symlink(directory / "best", error).string();
+}
+
 /// Exchanges both folders atomically where the file system supports that.
 void replace_folder(const fs::path& temporary, const fs::path& final_path) {
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) ==
@@ -256,7 +262,8 @@ void publish(const fs::path& temporary, const fs::path& final_path) {
 
 void remove_old_checkpoints(const fs::path& directory, const fs::path& current,
                             const KeptCheckpoints& kept) {
-  const fs::path best = kept.best ? directory / checkpoint_folder_name(*kept.best) : fs::path();
+  const fs::path best =
+      directory / (kept.best ? checkpoint_folder_name(*kept.best) : marked_best(directory));
   int newest = 1;
   for (const fs::path& path : list_checkpoints(directory)) {
     if (path == current || newest++ < kept.newest) continue;

@@ -58,7 +58,7 @@ struct KeptCheckpoints {
       : newest(newest_ones), best(best_one) {}
 
   int newest;
-  std::optional<int64_t> best;  ///< the step of one that stays besides
+  std::optional<int64_t> best;  ///< the step of one that stays besides; nothing: that of `best`
 };
 
 /// Keeps the newest and the best that `kept` says, always `current`, and folders that hold anything
