@@ -68,7 +68,7 @@ micro_batches=3
 same_job 3 dp 3 --optimizer adam --sync summation --sync-precision bfloat16
 more= micro_batches=4
 run 2 launch -n 2 -- train $planned --plan dp.2.json --sync asynchronous --shard-optimizer
-grep -q 'cannot be shared out over replicas under the synchronisation asynchronous' err || fail "$(cat err)"
+grep -q 'cannot be shared out over replicas under the synch' err || fail "$(cat err)"
 run 0 train $common --strategy dp --workers 4 --json
 numbers losses >alone.losses
 run 0 launch -n 4 -- train $planned --plan dp.4.json --sync ring --json
