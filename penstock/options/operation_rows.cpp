@@ -1,8 +1,6 @@
 // The options of a training for those who start it and watch it.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "penstock/options/sections.h"
 #include "penstock/util/error.h"
 
@@ -11,17 +9,8 @@ namespace {
 
 using R = TrainRequest;
 
-int parse_metrics_port(const std::string& text) {
-  constexpr int kLast = 65535;
-  int port = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error == std::errc() && end == text.data() + text.size() && port >= 0 && port <= kLast)
-    return port;
-  throw ConfigError(fmt::format("expected a port from 0 to 65535, found '{:.40}'", text));
-}
-
 Slot metrics_port(R& request) {
-  return named_or_none(request.operation.metrics_port, parse_metrics_port,
+  return named_or_none(request.operation.metrics_port, parse_port,
                        [](int port) { return fmt::to_string(port); });
 }
 

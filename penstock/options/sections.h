@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <optional>
@@ -24,6 +25,16 @@
 #include "penstock/util/error.h"
 
 namespace penstock::options {
+
+/// 0: any that is free. Throws ConfigError.
+inline int parse_port(const std::string& text) {
+  constexpr int kLast = 65535;
+  int port = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error == std::errc() && end == text.data() + text.size() && port >= 0 && port <= kLast)
+    return port;
+  throw ConfigError(fmt::format("expected a port from 0 to 65535, found '{:.40}'", text));
+}
 
 template <auto Part>
 struct WholeOf;

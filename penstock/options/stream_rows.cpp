@@ -1,7 +1,6 @@
 // The options of `penstock stream`.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string>
 
 #include "penstock/frames/frame_queue.h"
@@ -17,15 +16,6 @@ using StreamRow = RowOf<StreamRequest>;
 
 constexpr double kMostSeconds = 1e8;
 constexpr double kLeastPause_s = 0.05;
-
-int parse_port(const std::string& text) {
-  constexpr int kLast = 65535;
-  int port = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error == std::errc() && end == text.data() + text.size() && port >= 0 && port <= kLast)
-    return port;
-  throw ConfigError(fmt::format("expected a port from 0 to 65535, found '{:.40}'", text));
-}
 
 Slot serve(OfStream& request) {
   std::optional<int>& port = request.output.serve;
