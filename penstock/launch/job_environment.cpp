@@ -18,6 +18,8 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kMostPort = 65535;
+/// From here on, Linux hands ports out to connections.
+constexpr int kFirstEphemeralPort = 32768;
 constexpr int64_t kMostRestarts = 1'000'000;
 /// As many as a rank's hello holds (net/hello.cpp).
 constexpr size_t kMostTokenBytes = 64;
@@ -67,6 +69,13 @@ std::string address(const Variables& variables, const Launcher& row, const JobEn
                                 where, row.passes));
 }
 
+/// The ranks' own port beside torchrun's store, the same for every rank. With --standalone the
+/// store takes a free port, and the next one is often a connection's: there, a port that no
+/// connection has.
+int beside_store(int store) {
+  return store < kFirstEphemeralPort ? store + 1 : 10'000 + store % 20'000;
+}
+
 /// PENSTOCK_LISTEN, or the launcher's, or the default.
 int port(const Variables& variables, const Launcher& row, const JobEnvironment& job,
          const std::string& left_over) {
@@ -80,10 +89,10 @@ int port(const Variables& variables, const Launcher& row, const JobEnvironment& 
   if (row.brings_address && job.ranks > 1 && !is_there)
     variables.missing(row.port, "expected the port on which rank 0 is to listen" + left_over);
   if (!is_there || (!row.brings_address && variables.is_of_service(row.port))) return kDefaultPort;
-  // torchrun's own store listens on MASTER_PORT itself; the next one must be a port, too.
-  const int beside =
-      row.brings_address && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True" ? 1 : 0;
-  return beside + static_cast<int>(variables.number(row.port, 1, kMostPort - beside));
+  const int named = static_cast<int>(variables.number(row.port, 1, kMostPort));
+  const bool is_of_store =
+      row.brings_address && variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  return is_of_store ? beside_store(named) : named;
 }
 
 void read_restart(const Variables& variables, JobEnvironment& job, const char* name) {

@@ -54,11 +54,12 @@ struct JobEnvironment {
 ///
 /// The port is PENSTOCK_LISTEN, or the launcher's, or kDefaultPort where it has none. With
 /// TORCHELASTIC_USE_AGENT_STORE=True torchrun itself listens on MASTER_PORT, so the port is
-/// MASTER_PORT + 1. No variable of ours has a name that Kubernetes sets for a Service.
-/// PENSTOCK_JOB_TOKEN is the token, PENSTOCK_TLS says how connections are encrypted,
-/// PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the restart, PENSTOCK_SERVERS the number
-/// of servers, and PENSTOCK_FAILURE_PIPE the number of an open file descriptor. Throws ConfigError
-/// naming the variable, what was found and what was expected; never with the token's text.
+/// MASTER_PORT + 1, and from 32768 on, 10000 + MASTER_PORT % 20000. No variable of ours has a name
+/// that Kubernetes sets for a Service. PENSTOCK_JOB_TOKEN is the token, PENSTOCK_TLS says how
+/// connections are encrypted, PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the restart,
+/// PENSTOCK_SERVERS the number of servers, and PENSTOCK_FAILURE_PIPE the number of an open file
+/// descriptor. Throws ConfigError naming the variable, what was found and what was expected; never
+/// with the token's text.
 std::optional<JobEnvironment> job_environment(const Variable& variable);
 /// That of this process's own variables.
 std::optional<JobEnvironment> own_job();

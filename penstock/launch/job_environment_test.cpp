@@ -80,10 +80,21 @@ TEST(JobEnvironment, LeavesTheAgentsPortToTorchrun) {
   EXPECT_EQ(read_job(agent)->port, 29501);
   EXPECT_EQ(read_job(with(agent, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))->port, 29500);
   EXPECT_EQ(read_job(with(agent, {{"PENSTOCK_LISTEN", "29500"}}))->port, 29500);
-  EXPECT_EQ(read_job(with(agent, {{"MASTER_PORT", "65534"}}))->port, 65535);
-  EXPECT_EQ(environment_refusal(with(agent, {{"MASTER_PORT", "65535"}})),
-            "environment variable MASTER_PORT: expected a whole number from 1 to 65534, found "
-            "'65535'");
+}
+
+// Linux hands ports from 32768 on out to connections, the even ones first, and gives the odd ones
+// to programs that listen at any free port, as torchrun --standalone does.
+TEST(JobEnvironment, TakesNoPortThatAConnectionMayHave) {
+  const Environment agent = with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  const auto port_beside = [&](const std::string& store) {
+    return read_job(with(agent, {{"MASTER_PORT", store}}))->port;
+  };
+  EXPECT_EQ(port_beside("32766"), 32767);
+  EXPECT_EQ(port_beside("32769"), 22769);
+  EXPECT_EQ(port_beside("40001"), 10001);
+  EXPECT_EQ(port_beside("60999"), 10999);
+  EXPECT_EQ(port_beside("65535"), 15535);
+  EXPECT_EQ(read_job(with(kTorchrun, {{"MASTER_PORT", "40001"}}))->port, 40001);
 }
 
 TEST(JobEnvironment, TakesOneRankPerMachineWithoutLocalRanks) {
