@@ -8,7 +8,7 @@ make_history >run.json
 run 0 report --plan plan.json --json
 json_keys html bytes actions lanes idle_share makespan_ns
 [ -s report.html ] || fail "report.html was not written"
-for part in '<canvas id="timeline"' 'samples/s, predicted' 'Strategies' '</html>'; do
+for part in '<canvas id="timeline"' 'samples/s predicted' 'Strategies' '</html>'; do
   grep -q "$part" report.html || fail "the page lacks $part"
 done
 grep -q 'Largest differences' report.html && fail "the page compares one timeline with nothing"
@@ -23,7 +23,7 @@ run 0 report --plan plan.json --trace measured.json --history run.json -o both.h
 [ "$(numbers actions | wc -l)" -ge 1 ] || fail "no actions are counted"
 grep -q '"source":"predicted"' out && grep -q '"source":"measured"' out ||
   fail "the lanes are not predicted and measured: $(cat out)"
-for part in 'Largest differences, measured against predicted' 'samples/s, measured' \
+for part in 'Largest differences, measured against predicted' 'samples/s measured' \
   '"points":\[\[' 'Accuracy'; do
   grep -q "$part" both.html || fail "the page with a trace and a history lacks $part"
 done

@@ -23,7 +23,7 @@ fail() {
 # load PAGE [QUERY]: the document as it stands when the script is done, into dom.
 load() {
   timeout -k 5 100 "$browser" --headless=new --no-sandbox --disable-gpu \
-    --user-data-dir="$work/browser" --window-size=1366,768 \
+    --user-data-dir="$work/browser" --window-size="${window:-1366,768}" \
     --virtual-time-budget=20000 --dump-dom "file://$work/$1${2:-}" >dom 2>browser.log
   grep -q 'data-state="ready"' dom ||
     fail "$1: the script did not finish: $(trouble | head -n 1) $(tail -n 2 browser.log)"
@@ -56,8 +56,9 @@ expect actions "$actions"
 expect drawn "$actions"
 expect wrong 0
 expect disorder 0
-expect curves 5
-expect points 126
+expect curves 4
+expect constants 1
+expect points 86
 expect strategies 2
 expect slowest 2
 expect peak "$(grep -o '"peak_memory_bytes":[0-9]*' simulated.json | cut -d: -f2)"
@@ -67,6 +68,12 @@ load full.html '?theme=dark'
 expect wrong 0
 load full.html '?zoom=0.4-0.5'
 [ "$(mark drawn)" -lt "$actions" ] || fail "$page: zoomed in, all actions are still drawn"
+
+# Nothing is cut off on a phone, or beyond the reader's reach.
+window=420,800 load full.html
+expect cut 0
+expect wrong 0
+expect drawn "$actions"
 
 load full.html '?zoom=.-1'
 expect drawn "$actions"
@@ -130,6 +137,18 @@ mark loss | tr '|' '\n' | awk -F '[ ;=]' '
   }
   END { exit (bad || NR < 400) }' >wrong.txt ||
   fail "$page: $(mark loss | tr '|' '\n' | wc -l) texts; $(head -n 3 wrong.txt)"
+
+# Curves of one value are a line of text. A long run opens on its first steps.
+report --plan plan.json --history run.json --mini-batches 40 -o steps.html
+page=steps.html
+actions=$(grep -o '"actions":[0-9]*' report.json | head -n 1 | cut -d: -f2)
+load steps.html
+expect constants 1
+grep -q '<b>Learning rate</b>: 0.1000 (steps 1 to 40)' dom || fail "$page: no constant rate"
+[ "$(mark drawn)" -lt $((actions / 5)) ] || fail "$page: $(mark drawn) of $actions are in sight"
+[ "$(mark drawn)" -ge $((actions / 20)) ] || fail "$page: only $(mark drawn) are in sight"
+load steps.html '?zoom=0-1'
+expect drawn "$actions"
 
 # Without measurements; without a timeline; versions of PipeDream's stashing; several stages per
 # worker with a split backward.

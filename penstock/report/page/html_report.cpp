@@ -200,6 +200,7 @@ std::string html_report(const ReportInput& input) {
                                           plural(plan.num_workers(), "worker"), plan.weights_text(),
                                           plural(plan.micro_batches, "micro-batch"),
                                           plural(plan.micro_batch_size, "sample")));
+  page += headline_section(input);
   if (view.bottleneck.time_ns > 0)
     page += html_paragraph(
         "accent", fmt::format("Slowest part: {}, per micro-batch {}", view.bottleneck_name(),

@@ -65,17 +65,40 @@ function actionLines(model, hover) {
   return lines;
 }
 
+const valueText = (given, y) => given.percent ? (100 * y).toFixed(2) + " %" : y.toPrecision(4);
+
+// Curves that have one value each need no picture: "Learning rate: 0.02000 (steps 1 to 25)".
+function sayConstant(given, points) {
+  const line = document.createElement("p");
+  line.className = "constant";
+  line.appendChild(document.createElement("b")).textContent = given.title;
+  const several = given.curves.length > 1;
+  const words = points.map((curve, k) => {
+    const first = curve[0][0], last = curve[curve.length - 1][0];
+    const where = first === last ? `${given.x} ${first}` : `${given.x}s ${first} to ${last}`;
+    const name = several ? given.curves[k].name + " " : "";
+    return `${name}${valueText(given, curve[0][1])} (${where})`;
+  });
+  line.append(": " + words.join(", "));
+  document.getElementById("charts").before(line);
+}
+
 // Of the training run: {title, x: "step", percent, reach, curves: [{name, points}]}.
 function trainingChart(given, tooltip) {
   const [factor, unit] = given.percent ? [100, " %"] : [1, ""];
-  const values = given.curves.flatMap((curve) => curve.points.filter(Boolean).map(([, y]) => y));
+  const points = given.curves.map((curve) => curve.points.filter(Boolean));
+  const values = points.flatMap((curve) => curve.map(([, y]) => y));
   const least = values.reduce((a, b) => Math.min(a, b)),
         most = values.reduce((a, b) => Math.max(a, b));
+  if (points.every((curve) => curve.every(([, y]) => y === curve[0][1]))) {
+    sayConstant(given, points);
+    return null;
+  }
   const chart = new Chart(
       document.getElementById("charts"), {
         title: given.title,
         series: given.curves,
-        text: (y) => given.percent ? (100 * y).toFixed(2) + " %" : y.toPrecision(4),
+        text: (y) => valueText(given, y),
         label: (y) => axisText(factor * y) + unit,
         xName: (x) => `${given.x} ${x}`,
         xTicks: (first, last) => last > first ?
@@ -88,6 +111,21 @@ function trainingChart(given, tooltip) {
       tooltip);
   chart.show(given.curves.map((curve) => curve.points));
   return chart;
+}
+
+const kNarrow = 640;
+const kFirstSteps = 3;
+
+// Of a run with many steps, when its start and the first ones are over: what a reader looks at
+// first. Else all of it.
+function endOfFirstSteps(lanes, span) {
+  const steps = [...new Set(lanes[0].mini)].sort((a, b) => a - b);
+  if (steps.length <= 2 * kFirstSteps) return span;
+  let end = 0;
+  for (const lane of lanes)
+    for (let k = 0; k < lane.count; ++k)
+      if (lane.mini[k] < steps[kFirstSteps]) end = Math.max(end, lane.end[k]);
+  return Math.min(1.02 * end, span);
 }
 
 class Page {
@@ -108,7 +146,7 @@ class Page {
     this.model.slowest = this.model.stagesOfWorker.map(
         (stages) => slowest.length > 0 && slowest.every((stage) => stages.includes(stage)));
     this.tooltip = new Tooltip(document.getElementById("tooltip"));
-    this.charts = header.charts.map((chart) => trainingChart(chart, this.tooltip));
+    this.charts = header.charts.map((chart) => trainingChart(chart, this.tooltip)).filter(Boolean);
     if (lanes.length) this.buildTimeline();
     this.theme = new Theme(document.getElementById("theme"), () => this.recolour());
     this.recolour();
@@ -120,6 +158,7 @@ class Page {
     const tick = Math.max(...this.model.lanes.map((lane) => lane.tick));
     this.view = new View(span, 20 * tick);
     this.timeline = new RunTimeline(document.getElementById("timeline"), this.model, this.view);
+    if (window.innerWidth < kNarrow) this.timeline.gutter = 118;
     this.memory = new StepChart(
         document.getElementById("memory"), this.view, bytesText, this.timeline.gutter);
     this.versions = new StepChart(
@@ -135,7 +174,8 @@ class Page {
     // "?zoom=0.25-0.5": the second quarter, for links and pictures.
     const asked =
         /^([0-9.]+)-([0-9.]+)$/.exec(new URLSearchParams(location.search).get("zoom") || "");
-    const [from, to] = asked ? asked.slice(1).map((share) => Number(share) * span) : [];
+    const [from, to] = asked ? asked.slice(1).map((share) => Number(share) * span) :
+                               [0, endOfFirstSteps(this.model.lanes, span)];
     if (Number.isFinite(from) && Number.isFinite(to)) this.view.set(from, to);
   }
 
@@ -279,10 +319,19 @@ class Page {
     for (const chart of this.charts) chart.draw();
     result.curves = this.charts.reduce((sum, chart) => sum + chart.look.series.length, 0);
     result.points = this.charts.reduce((sum, chart) => sum + chart.drawn, 0);
+    result.constants = document.querySelectorAll(".constant").length;
+    result.cut = cutElements().length;
     result.rows = document.querySelectorAll("#differences tbody tr").length;
     result.strategies = document.querySelectorAll("#strategies tbody tr").length;
     return result;
   }
+}
+
+// What reaches beyond the page's right edge, and no box lets a reader scroll to.
+function cutElements() {
+  const edge = document.documentElement.clientWidth + 1;
+  return [...document.body.querySelectorAll("*")].filter(
+      (element) => element.getBoundingClientRect().right > edge && !element.closest(".scroll"));
 }
 
 // Actions that begin before the one before them on the same worker.
@@ -306,6 +355,7 @@ function checkPixels(timeline) {
       const x0 = timeline.xOf(lane.start[k] + lane.waiting[k]), x1 = timeline.xOf(lane.end[k]);
       const y = timeline.yOf(worker, place) + 2;
       if (look > 3 || x1 - x0 < 8 || y < box.top || y > box.top + box.room - 2) continue;
+      if (x0 < box.left || x0 + 3 > box.right) continue;
       const pixel =
           timeline.context
               .getImageData(Math.round((x0 + 2) * box.ratio), Math.round(y * box.ratio), 1, 1)

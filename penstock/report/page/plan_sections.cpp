@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "penstock/plan/interval.h"
 #include "penstock/report/page/sections.h"
 #include "penstock/report/plan/family_rows.h"
-#include "penstock/report/plan/plan_picture.h"
 #include "penstock/report/plan/plan_tables.h"
+#include "penstock/report/plan/stage_bars.h"
 #include "penstock/report/text/table.h"
 #include "penstock/report/text/text.h"
 #include "penstock/util/text/format_rate.h"
@@ -25,10 +26,8 @@ constexpr TableSize kPageTables{.rows = 500, .layers_width = 60};
 
 class KeyNumbers {
  public:
-  /// `aside` follows the value in small print.
-  void add(std::string_view value, std::string_view name, std::string_view aside = "") {
-    text_ += fmt::format("<div class=\"figure\"><b>{}{}</b><span>{}</span></div>\n", escaped(value),
-                         aside.empty() ? "" : fmt::format(" <small>{}</small>", escaped(aside)),
+  void add(std::string_view value, std::string_view name) {
+    text_ += fmt::format("<div class=\"figure\"><b>{}</b><span>{}</span></div>\n", escaped(value),
                          escaped(name));
   }
   std::string to_string() const {
@@ -64,6 +63,35 @@ std::string_view slowest_name(const Bottleneck& bottleneck) {
                                                       : "slowest worker";
 }
 
+std::string more_or_less(double ratio) {
+  return fmt::format("{} {}", percent_text(std::fabs(ratio - 1)), ratio < 1 ? "slower" : "faster");
+}
+
+/// From 0 to the largest of them: the interval as a band, prediction and measurement as marks.
+std::string rate_scale(double predicted, double measured, const plan::Interval& interval) {
+  if (!(measured > 0) && !(interval.high > 0)) return "";
+  const double most = 1.06 * std::max({predicted, measured, interval.high});
+  const auto place = [most](double value) { return 100 * std::max(value, 0.0) / most; };
+  std::string text = "<div class=\"scale\" aria-hidden=\"true\">";
+  if (interval.high > 0)
+    text += fmt::format("<i class=\"band\" style=\"left:{:.2f}%;width:{:.2f}%\"></i>",
+                        place(interval.low), place(interval.high) - place(interval.low));
+  const auto mark = [&](double value, std::string_view name) {
+    if (value > 0)
+      text += fmt::format("<i class=\"{}\" style=\"left:{:.2f}%\"></i>", name, place(value));
+  };
+  mark(predicted, "predicted");
+  mark(measured, "measured");
+  return text + "</div>\n";
+}
+
+/// Behind a line that says how many there are.
+std::string folded(std::string_view name, const std::vector<std::string>& items) {
+  if (items.empty()) return "";
+  return fmt::format("<details><summary>{} ({})</summary>{}</details>\n", escaped(name),
+                     items.size(), html_list(items));
+}
+
 // The table and how many rows it leaves out.
 std::string table_html(const Table& table, size_t total) {
   const std::string more = more_rows(total, kPageTables.rows);
@@ -76,23 +104,35 @@ std::string signed_percent(double share) {
   return fmt::format("{}{}", share >= 0 ? "+" : "", percent_text(share));
 }
 
-std::string key_numbers_section(const ReportInput& input, const PlanView& view) {
-  KeyNumbers numbers;
+std::string headline_section(const ReportInput& input) {
   const double predicted = predicted_throughput(input);
   const double measured = measured_throughput(input);
   const plan::Interval interval = predicted_interval(input);
-  if (predicted > 0) {
-    numbers.add(format_rate(predicted), "samples/s, predicted",
-                interval.high > 0 ? interval.text() : "");
+  if (!(predicted > 0) && !(measured > 0)) return "";
+  const bool has_interval = interval.high > 0 && predicted > 0;
+  const auto number = [](double value, std::string_view name, const std::string& aside) {
+    return fmt::format("<p><b>{}</b> samples/s {}{}</p>\n", escaped(format_rate(value)), name,
+                       aside.empty() ? "" : fmt::format(" <small>{}</small>", escaped(aside)));
+  };
+  std::string tile;
+  if (measured > 0) tile += number(measured, "measured", "");
+  if (predicted > 0) tile += number(predicted, "predicted", has_interval ? interval.text() : "");
+  bool is_outside = false;
+  if (measured > 0 && predicted > 0) {
+    is_outside = has_interval && !interval.holds(measured);
+    const std::string_view within = !has_interval ? ""
+                                    : is_outside  ? ", outside the interval"
+                                                  : ", within the interval";
+    tile += html_paragraph(
+        is_outside ? "accent" : "muted",
+        fmt::format("{} than predicted{}", more_or_less(measured / predicted), within));
   }
-  if (measured > 0) {
-    const std::string within =
-        interval.high > 0 && predicted > 0
-            ? interval.holds(measured) ? ", within the interval" : ", outside the interval"
-            : "";
-    numbers.add(format_rate(measured), "samples/s, measured",
-                predicted > 0 ? signed_percent(measured / predicted - 1) + within : "");
-  }
+  return fmt::format("<section id=\"headline\">{}{}</section>\n", tile,
+                     rate_scale(predicted, measured, interval));
+}
+
+std::string key_numbers_section(const ReportInput& input, const PlanView& view) {
+  KeyNumbers numbers;
   for (const Timeline& timeline : input.timelines) {
     numbers.add(percent_text(timeline.idle_share()), "idle, " + timeline.source);
   }
@@ -125,8 +165,7 @@ std::string key_numbers_section(const ReportInput& input, const PlanView& view) 
 }
 
 std::string plan_section(const PlanView& view) {
-  std::string page =
-      "<h2>Plan</h2>\n<div class=\"scroll picture\">\n" + plan_picture(view) + "</div>\n";
+  std::string page = "<h2>Plan</h2>\n" + stage_bars(view);
   if (!view.workers.empty()) {
     page += "<h2>Workers</h2>\n" +
             html_paragraph("muted",
@@ -152,17 +191,15 @@ std::string plan_section(const PlanView& view) {
 std::string strategies_section(const PlanView& view) {
   if (view.plan.explanation.alternatives.empty()) return "";
   return "<h2>Strategies</h2>\n<div id=\"strategies\">" + family_table(view).html() + "</div>\n" +
-         html_list(family_reasons(view));
+         folded("Why", family_reasons(view));
 }
 
 std::string changes_section(const std::vector<plan::WhatIfResult>& changes) {
   if (changes.empty()) return "";
-  return "<h2>What if</h2>\n" + change_table(changes).html() + html_list(change_reasons(changes));
+  return "<h2>What if</h2>\n" + change_table(changes).html() +
+         folded("Why", change_reasons(changes));
 }
 
-std::string notes_section(const plan::Plan& plan) {
-  const std::string notes = html_list(other_notes(plan));
-  return notes.empty() ? "" : "<h2>Notes</h2>\n" + notes;
-}
+std::string notes_section(const plan::Plan& plan) { return folded("Notes", other_notes(plan)); }
 
 }  // namespace penstock::report

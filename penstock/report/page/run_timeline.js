@@ -245,9 +245,9 @@ class RunTimeline extends Timeline {
       pen.textAlign = "right";
       if (box.row >= 10) {
         this.lanesShown().forEach((lane, index) => {
-          const name = this.model.lanes[lane]
-                           .name.replace(", predicted", ", pred.")
-                           .replace(", measured", ", meas.");
+          const short = box.left < 150 ? / ?predicted| ?measured/ : /, predicted|, measured/;
+          const name = this.model.lanes[lane].name.replace(
+              short, (found) => found.replace("predicted", "pred.").replace("measured", "meas."));
           const text = `${name.slice(0, 12)} ${Math.round(100 * this.model.idle[lane][worker])} %`;
           pen.fillText(text, box.left - 6, this.yOf(worker, index) + box.row / 2 + 3.5);
         });

@@ -12,8 +12,10 @@
 
 namespace penstock::report {
 
+/// The throughput, measured beside predicted, as one tile.
+std::string headline_section(const ReportInput& input);
 std::string key_numbers_section(const ReportInput& input, const PlanView& view);
-/// Picture, workers, stages and links.
+/// Bars, workers, stages and links.
 std::string plan_section(const PlanView& view);
 std::string strategies_section(const PlanView& view);
 std::string changes_section(const std::vector<plan::WhatIfResult>& changes);

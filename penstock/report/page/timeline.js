@@ -60,10 +60,10 @@ class Timeline extends Drawing {
   layout() {
     const ratio = window.devicePixelRatio || 1;
     const lanes = this.lanesShown().length || 1, workers = Math.max(1, this.workers);
-    const most = Math.min(Math.max(window.innerHeight * 0.56, 220), 700) - kAxis - this.footer;
+    const most = Math.min(Math.max(window.innerHeight * 0.62, 240), 760) - kAxis - this.footer;
     const fit = most / workers;
     const group =
-        Math.max(2, Math.min(Math.max(fit, 2 * lanes + 1), 30 * lanes + 8) * this.zoomRows);
+        Math.max(2, Math.min(Math.max(fit, 2 * lanes + 1), 46 * lanes + 12) * this.zoomRows);
     const gap = group >= 14 * lanes ? Math.min(8, group * 0.16) : 1;
     const room = Math.max(60, Math.min(most, group * workers));
     const width = this.canvas.clientWidth, height = Math.round(room + kAxis + this.footer);
