@@ -31,7 +31,7 @@ class LiveSource {
   virtual ~LiveSource() = default;
 
   /// One JSON object. All times are in ns since the stream began; every key may be missing or null,
-  /// and is then shown as unknown:
+  /// and is then not shown:
   ///
   ///     {"title": "autoencoder", "source": "camera 0, 64x64 at 30/s", "plan": "4 stages",
   ///      "elapsed_ns": 61000000000,
@@ -43,12 +43,13 @@ class LiveSource {
   ///      "deadline_misses": 3, "loss": 0.0123,
   ///      "task": "pixels", "accuracy": 0.93,  of recent labels; null where there are none
   ///      "rebuilt_loss": 0.02,                of recent frames without labels
+  ///      "copying_loss": 0.02,                of the last frame as the prediction of the next
   ///      "classes": [{"name": "0, background", "colour": "#282828"}],  of the output's pixels
   ///      "ended": false, "message": "",   why it ended
   ///      "stages": [{"name": "stage 0", "layers": "conv1 to pool2", "busy": 0.83,
   ///                  "forward_ns": 5200000, "backward_ns": 9800000}],
-  ///      "history": [{"time_ns": 500000000, "fps": 28.1, "loss": 0.4, "latency_p50_ns": 4.1e7,
-  ///                   "latency_p99_ns": 6.6e7, "dropped": 2}],
+  ///      "history": [{"time_ns": 500000000, "fps": 28.1, "loss": 0.4, "copying_loss": 0.5,
+  ///                   "latency_p50_ns": 4.1e7, "latency_p99_ns": 6.6e7, "dropped": 2}],
   ///      "timeline": {"now_ns": 61000000000, "workers": [
   ///          [{"op": "F", "frame": 1802, "start_ns": 60990000000, "end_ns": 60995000000}]]}}
   ///

@@ -1,7 +1,7 @@
 // live_page_demo MODE [SECONDS]: serves the page of an invented stream and prints its address.
-// MODE: running; ended; bare (a state without anything); odd (values of wrong types and text that
-// looks like markup); leaving (ends when the state was asked for ten times). Ends after SECONDS, 60
-// by default.
+// MODE: running; predict (the next frame); ended; bare (a state without anything); odd (values of
+// wrong types and text that looks like markup); leaving (ends when the state was asked for ten
+// times). Ends after SECONDS, 60 by default.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -66,10 +66,16 @@ class InventedStream : public penstock::live::LiveSource {
                                  {"forward_ns", kForwardNs[s]},
                                  {"backward_ns", kBackwardNs[s]}});
     }
+    if (mode_ == "predict") {
+      state["task"] = "predict";
+      state["copying_loss"] = 0.125;
+      state["accuracy"] = state["rebuilt_loss"] = nullptr;
+    }
     for (int64_t time = 500 * kMs; time <= now; time += std::max(500 * kMs, now / 300))
       state["history"].push_back({{"time_ns", time},
                                   {"fps", fps(time)},
                                   {"loss", loss(time)},
+                                  {"copying_loss", 0.125},
                                   {"latency_p50_ns", latency(time)},
                                   {"latency_p99_ns", latency(time) * 3 / 2},
                                   {"dropped", time / kFramePeriodNs / 53}});

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/zeros.h>
 
 #include "penstock/stream/frame_tensors.h"
@@ -32,6 +33,8 @@ Losses& Losses::operator+=(const Losses& more) {
   sum += more.sum;
   rebuilt += more.rebuilt;
   rebuilt_sum += more.rebuilt_sum;
+  copied += more.copied;
+  copied_sum += more.copied_sum;
   hits.hits += more.hits.hits;
   hits.labels += more.hits.labels;
   return *this;
@@ -42,6 +45,8 @@ Losses& Losses::operator-=(const Losses& fewer) {
                    .sum = -fewer.sum,
                    .rebuilt = -fewer.rebuilt,
                    .rebuilt_sum = -fewer.rebuilt_sum,
+                   .copied = -fewer.copied,
+                   .copied_sum = -fewer.copied_sum,
                    .hits = {.hits = -fewer.hits.hits, .labels = -fewer.hits.labels}};
 }
 
@@ -54,6 +59,7 @@ model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tens
   } else if (!needs_labels(task_)) {
     made.kind = Kind::Own;
     result = model::mean_squared_error(output, targets, mini_batch);
+    if (task_ == frames::Task::Predict) made.copied = copying_error(targets);
   } else if (task_ == frames::Task::Label) {
     made.kind = Kind::Own;
     made.labels = targets.size(0);
@@ -69,6 +75,17 @@ model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tens
   MutexLock lock(mutex_);
   made_.push_back(std::move(made));
   return result;
+}
+
+std::optional<double> FrameLoss::copying_error(const at::Tensor& frame) {
+  if (!frame.device().is_cpu()) return std::nullopt;
+  if (!last_frame_.defined() || last_frame_.sizes() != frame.sizes()) {
+    last_frame_ = frame.clone();
+    return std::nullopt;
+  }
+  const double error = at::mse_loss(last_frame_, frame).item<double>();
+  last_frame_.copy_(frame);
+  return error;
 }
 
 FrameLoss::Picture FrameLoss::show(const at::Tensor& output) {
@@ -131,6 +148,8 @@ Losses FrameLoss::take(int64_t frame, double loss_sum, int64_t correct) {
   if (made.kind == Kind::Rebuilt) return {.rebuilt = 1, .rebuilt_sum = loss_sum};
   return {.frames = 1,
           .sum = loss_sum,
+          .copied = made.copied ? 1 : 0,
+          .copied_sum = made.copied.value_or(0),
           .hits = {.hits = made.labels > 0 ? correct : 0, .labels = made.labels}};
 }
 

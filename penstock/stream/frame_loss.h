@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "penstock/frames/task.h"
@@ -25,12 +26,16 @@ struct Losses {
   double sum = 0;      ///< over them
   int64_t rebuilt = 0;
   double rebuilt_sum = 0;
+  /// Under frames::Task::Predict on a CPU: what the last frame has as a prediction.
+  int64_t copied = 0;
+  double copied_sum = 0;
   Hits hits = {};
 
   double mean() const { return frames > 0 ? sum / static_cast<double>(frames) : 0; }
   double rebuilt_mean() const {
     return rebuilt > 0 ? rebuilt_sum / static_cast<double>(rebuilt) : 0;
   }
+  double copied_mean() const { return copied > 0 ? copied_sum / static_cast<double>(copied) : 0; }
   Losses& operator+=(const Losses& more);
   Losses& operator-=(const Losses& fewer);
 };
@@ -70,15 +75,19 @@ class FrameLoss {
  private:
   Picture show(const at::Tensor& output);
   Picture picture_of(const at::Tensor& output) const;
+  /// The mean squared error of the frame before, which is kept; nothing for the first.
+  std::optional<double> copying_error(const at::Tensor& frame);
   enum class Kind : uint8_t { None, Own, Rebuilt };
   /// What is known of a frame's loss before its numbers.
   struct Made {
     Kind kind = Kind::None;
     int64_t labels = 0;
     Picture picture = {};
+    std::optional<double> copied = {};
   };
   const frames::Task task_;
   const frames::FrameKind kind_;
+  at::Tensor last_frame_;  ///< under Task::Predict; only the last stage's worker uses it
   mutable Mutex mutex_;
   std::vector<Made> made_ GUARDED_BY(mutex_);  ///< ascending, until they are taken
   mutable bool is_watched_ GUARDED_BY(mutex_) = false;

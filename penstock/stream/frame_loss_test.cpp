@@ -67,6 +67,29 @@ TEST(FrameLoss, OfAFrameIsTheMeanSquaredError) {
   EXPECT_NEAR(result.loss_sum, 0.25, 1e-6);
 }
 
+TEST(FrameLoss, OfPredictedFramesStandsBesideThatOfCopyingTheLast) {
+  FrameLoss loss(frames::Task::Predict, {.channels = 1});
+  at::Tensor frame = at::full({1, 1, 2, 2}, 0.25);
+  const auto learn = [&](int64_t number) {
+    const model::LossResult result = loss(at::zeros({1, 1, 2, 2}), frame, {});
+    return loss.take(number, result.loss_sum, result.correct);
+  };
+  EXPECT_EQ(learn(1).copied, 0) << "no frame before it";
+  frame.fill_(0.75);  // a feed uses its tensors again
+  const Losses second = learn(2);
+  EXPECT_EQ(second.copied, 1);
+  EXPECT_NEAR(second.copied_mean(), 0.25, 1e-6);
+  EXPECT_NEAR(second.mean(), 0.5625, 1e-6);
+  Losses both = second;
+  both += learn(3);
+  EXPECT_NEAR(both.copied_mean(), 0.125, 1e-6);
+  FrameLoss own(frames::Task::Reconstruct, {.channels = 1});
+  own(frame, frame, {});
+  own(frame, frame, {});
+  own.take(0, 0, 0);
+  EXPECT_EQ(own.take(1, 0, 0).copied, 0);
+}
+
 TEST(FrameLoss, ShowsTheOutputOnceSomebodyLooks) {
   FrameLoss loss(frames::Task::Reconstruct, {.channels = 1});
   const at::Tensor frame = at::full({1, 1, 2, 3}, 0.5);

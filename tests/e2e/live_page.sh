@@ -103,6 +103,19 @@ at_least ticks 1
 [ "$(mark ticks)" -le 6 ] || fail "the timeline moved $(mark ticks) times"
 stop
 
+serve predict
+load
+no_console_messages
+shows output-name '^Predicted next frame$'
+shows copying '^0\.1250$'
+at_least curves "200 300 200"
+# A tile without a value is not shown.
+for id in right rebuilt; do
+  grep -q "class=\"figure\" hidden=\"\"><b id=\"$id\"" dom || fail "the tile of $id is shown"
+done
+grep -q 'class="figure"><b id="copying"' dom || fail "no tile of the last frame's loss"
+stop
+
 serve ended
 load
 no_console_messages

@@ -64,6 +64,11 @@ stream --frames 40 --label-every 2 "${known[@]}"
 json_keys loss rebuilt_loss
 holds '$1 > 0 && $2 > 0' "$(value loss)" "$(value rebuilt_loss)"
 
+stream --task predict --frames 40
+holds '$1 > 0 && $2 > 0' "$(value loss)" "$(value copying_loss)"
+stream --task reconstruct --frames 10
+is copying_loss null
+
 # Learning from labels: right more often than by chance, and more often later.
 stream --frames 400 --workers 2 --seed 5 --lr 0.01 "${known[@]}"
 holds '$1 > 0.6' "$(value accuracy)"

@@ -34,6 +34,14 @@ function historyChart(parent, tooltip, title, series, text, from = 0) {
       tooltip);
 }
 
+// What the output shows, by task.
+const kOutputs = {
+  reconstruct: "Rebuilt frame",
+  predict: "Predicted next frame",
+  pixels: "Class of each pixel",
+  label: "No picture: the output is a class",
+};
+
 // Frames per second between two points of the history.
 function droppedRate(point, before) {
   if (!before || !isNumber(point.dropped) || !isNumber(before.dropped)) return null;
@@ -43,10 +51,22 @@ function droppedRate(point, before) {
 
 class StreamView {
   constructor(tooltip) {
+    this.tooltip = tooltip;
+    this.charts = [];
+    this.rows = [];
+    this.changes = 0;
+  }
+
+  // Once it is known what is learned.
+  buildCharts(task) {
+    const tooltip = this.tooltip;
     const charts = document.getElementById("charts");
     const of = (key) => (point) => point[key];
+    const losses = [{name: "loss", of: of("loss")}];
+    if (task === "predict")
+      losses.push({name: "copying the last frame", of: of("copying_loss"), dashed: true});
     this.charts = [
-      historyChart(charts, tooltip, "Loss", [{name: "loss", of: of("loss")}], axisText, null),
+      historyChart(charts, tooltip, "Loss", losses, axisText, null),
       historyChart(
           charts, tooltip, "Frames per second",
           [
@@ -62,13 +82,13 @@ class StreamView {
           ],
           (ns) => ns === 0 ? "0" : durationText(ns).replace(/\.0+ /, " ")),
     ];
-    this.rows = [];
-    this.changes = 0;
   }
 
   // `small`: what stands behind the number.
   set(id, text, small = "") {
     const element = document.getElementById(id);
+    const tile = element.closest(".figure");
+    if (tile) tile.hidden = text === kUnknown;
     const whole = small ? `${text} ${small}` : text;
     if (element.textContent === whole) return;
     element.replaceChildren(small ? text + " " : text);
@@ -77,6 +97,8 @@ class StreamView {
   }
 
   show(state) {
+    if (!this.charts.length) this.buildCharts(state.task);
+    this.set("output-name", kOutputs[state.task] || "Output");
     const title = String(state.title || "Penstock stream");
     this.set("title", title);
     document.title = state.ended ? `${title} (ended)` : title;
@@ -113,6 +135,7 @@ class StreamView {
     this.set("loss", isNumber(state.loss) ? lossText(state.loss) : kUnknown);
     this.set(
         "right", isNumber(state.accuracy) ? `${(100 * state.accuracy).toFixed(1)} %` : kUnknown);
+    this.set("copying", isNumber(state.copying_loss) ? lossText(state.copying_loss) : kUnknown);
     this.set("rebuilt", isNumber(state.rebuilt_loss) ? lossText(state.rebuilt_loss) : kUnknown);
     this.classes(Array.isArray(state.classes) ? state.classes : []);
   }

@@ -36,6 +36,10 @@ Json stages_json(const plan::Plan& plan, const std::vector<stream::StageTimes>& 
   return stages;
 }
 
+Json copying_loss(const stream::Losses& losses) {
+  return losses.copied > 0 ? Json(losses.copied_mean()) : Json(nullptr);
+}
+
 /// The colours of the output's classes; none where it has no pictures of classes.
 Json classes_json(const StreamLiveTexts& texts) {
   Json classes = Json::array();
@@ -106,6 +110,7 @@ std::string StreamLive::state() const {
     history.push_back({{"time_ns", point.time_ns},
                        {"fps", point.numbers.fps},
                        {"loss", point.numbers.losses.mean()},
+                       {"copying_loss", copying_loss(point.numbers.losses)},
                        {"latency_p50_ns", point.numbers.latency_p50_ns},
                        {"latency_p99_ns", point.numbers.latency_p99_ns},
                        {"dropped", point.dropped}});
@@ -130,6 +135,7 @@ std::string StreamLive::state() const {
       {"latency_p99_ns", known(look_.part.latency_p99_ns)},
       {"deadline_misses", look_.whole.deadline_misses},
       {"loss", losses.frames > 0 ? Json(losses.mean()) : Json(nullptr)},
+      {"copying_loss", copying_loss(losses)},
       {"rebuilt_loss", losses.rebuilt > 0 ? Json(losses.rebuilt_mean()) : Json(nullptr)},
       {"accuracy", hits.labels > 0
                        ? Json(static_cast<double>(hits.hits) / static_cast<double>(hits.labels))

@@ -69,6 +69,7 @@ std::string line_of(const stream::StreamLook& look, const stream::StreamNumbers&
   // Frames with labels may be rare.
   const stream::Losses& losses = recent.losses.frames > 0 ? recent.losses : look.whole.losses;
   if (losses.frames > 0) text += fmt::format("  loss {:.4f}", losses.mean());
+  if (losses.copied > 0) text += fmt::format(" (last frame: {:.4f})", losses.copied_mean());
   if (recent.losses.rebuilt > 0)
     text += fmt::format("  rebuilt loss {:.4f}", recent.losses.rebuilt_mean());
   if (losses.hits.labels > 0) text += fmt::format("  right {:.1f} %", 100 * accuracy(losses.hits));
@@ -146,6 +147,10 @@ std::string stream_text(const StreamReport& report) {
                             ? "all frames"
                             : report::plural(losses.frames, "frame") + " with labels");
   }
+  if (losses.copied > 0) {
+    text += fmt::format("  copying        {:.5f} (the last frame as the prediction)\n",
+                        losses.copied_mean());
+  }
   if (losses.rebuilt > 0) {
     text += fmt::format("  rebuilt loss   {:.5f} (mean over {} without labels)\n",
                         losses.rebuilt_mean(), report::plural(losses.rebuilt, "frame"));
@@ -200,6 +205,7 @@ std::string stream_json(const StreamReport& report) {
       {"deadline_ns", report.deadline_ns > 0 ? Json(report.deadline_ns) : Json(nullptr)},
       {"deadline_misses", n.deadline_misses},
       {"loss", n.losses.frames > 0 ? Json(n.losses.mean()) : Json(nullptr)},
+      {"copying_loss", n.losses.copied > 0 ? Json(n.losses.copied_mean()) : Json(nullptr)},
       {"rebuilt_loss", n.losses.rebuilt > 0 ? Json(n.losses.rebuilt_mean()) : Json(nullptr)},
       {"accuracy", n.losses.hits.labels > 0 ? Json(accuracy(n.losses.hits)) : Json(nullptr)},
       {"elapsed_ns", n.elapsed_ns},
