@@ -36,6 +36,7 @@ FrameQueue::FrameQueue(std::unique_ptr<FrameSource> source, QueueOptions options
       size_(source_->size()),
       frames_per_second_(source_->frames_per_second()),
       num_classes_(source_->num_classes()),
+      class_names_(source_->class_names()),
       description_(source_->describe()) {
   check_capacity(options_.capacity, size_);
   const int buffers = options_.capacity + 1;

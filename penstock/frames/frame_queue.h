@@ -72,6 +72,7 @@ class FrameQueue {
   FrameSize size() const { return size_; }
   double frames_per_second() const { return frames_per_second_; }
   int num_classes() const { return num_classes_; }
+  const std::vector<std::string>& class_names() const { return class_names_; }
   const std::string& description() const { return description_; }
 
  private:
@@ -95,6 +96,7 @@ class FrameQueue {
   const FrameSize size_;
   const double frames_per_second_;
   const int num_classes_;
+  const std::vector<std::string> class_names_;
   const std::string description_;
 
   mutable Mutex mutex_;

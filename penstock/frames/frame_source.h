@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "penstock/frames/frame.h"
 
@@ -42,6 +43,10 @@ class FrameSource {
   virtual double frames_per_second() const = 0;
   /// Classes of the labels, the background (0) among them. 0: no frame carries labels.
   virtual int num_classes() const { return 0; }
+  /// Of the classes, where they have names; empty: their numbers stand for them.
+  virtual std::vector<std::string> class_names() const { return {}; }
+  /// Whether labels are those of whole frames (Frame::label) alone, not of pixels.
+  virtual bool labels_frames() const { return false; }
   /// True if frames come by themselves at their own rate (cameras, streams, pipes), so that it can
   /// be paced by nobody else.
   virtual bool is_live() const { return false; }

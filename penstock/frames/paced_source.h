@@ -36,6 +36,8 @@ class PacedSource : public FrameSource {
   FrameSize size() const override { return source_->size(); }
   double frames_per_second() const override { return frames_per_second_; }
   int num_classes() const override { return source_->num_classes(); }
+  std::vector<std::string> class_names() const override { return source_->class_names(); }
+  bool labels_frames() const override { return source_->labels_frames(); }
   std::string describe() const override;
   /// The frame is made before it is due and handed over when it is.
   Next next(Frame& frame, Deadline deadline) override;

@@ -24,6 +24,7 @@ struct SourceRequest {
   bool repeat = false;
   std::optional<int64_t> classes;
   std::optional<int64_t> label_every;
+  std::string labels;  ///< a CSV file; empty: the source's own
   int64_t queue = 2;
   bool keep_all = false;
 };
@@ -53,6 +54,7 @@ struct StreamRunRequest {
 };
 
 struct StreamOutputRequest {
+  std::string predictions;   ///< a file of JSON lines, one per frame; empty: none
   std::optional<int> serve;  ///< the live page's port, 0: any free one; nothing: no page
   bool json = false;
 };

@@ -83,6 +83,10 @@ std::vector<StreamRow> source_rows() {
            25),
        row<&OfStream::source, &S::label_every>(
            "--label-every", "generated: only every n-th frame has labels; 0: none", 0),
+       path(row<&OfStream::source, &S::labels>(
+           "--labels",
+           "CSV file with the classes of frames: `seconds,label` (until the next row) or "
+           "`frame,label` (default: the source's own, of images a folder per class)")),
        row<&OfStream::source, &S::queue>(
            "--queue", "Frames that wait at most; when it is full the oldest is dropped", 1,
            frames::kMaxQueueCapacity),
@@ -194,6 +198,9 @@ std::vector<StreamRow> stream_output_rows() {
            "--serve", serve,
            "Show the running stream on a web page, at http://127.0.0.1 for this machine only; a "
            "port may be given, no host (default: any free port)"),
+       path(row<&OfStream::output, &StreamOutputRequest::predictions>(
+           "--predictions",
+           "File for what the model made of each frame before it learned from it: JSON lines")),
        json_row<OfStream>()});
 }
 

@@ -2,7 +2,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/mse_loss.h>
+#include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
 #include "penstock/stream/frame_tensors.h"
@@ -53,6 +55,7 @@ Losses& Losses::operator-=(const Losses& fewer) {
 model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tensor& targets,
                                         const model::MiniBatchSize& mini_batch) {
   Made made{.picture = show(output)};
+  if (on_frame_) made.result.classes = classes_of(output);
   model::LossResult result;
   if (!targets.defined()) {
     result = no_loss(output);
@@ -63,6 +66,7 @@ model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tens
   } else if (task_ == frames::Task::Label) {
     made.kind = Kind::Own;
     made.labels = targets.size(0);
+    if (on_frame_) made.result.label = static_cast<int>(targets.flatten()[0].item<int64_t>());
     result = model::cross_entropy(output, targets, mini_batch);
   } else if (targets.dim() == 4) {
     made.kind = Kind::Rebuilt;
@@ -97,6 +101,20 @@ FrameLoss::Picture FrameLoss::show(const at::Tensor& output) {
     shown_ns_ = now;
   }
   return picture_of(output.detach().to(at::kCPU));
+}
+
+std::vector<float> FrameLoss::classes_of(const at::Tensor& output) const {
+  if (!needs_labels(task_)) return {};
+  at::Tensor classes = output.detach().to(at::kCPU, at::kFloat);
+  if (task_ == frames::Task::Label) {
+    classes = classes.softmax(1).flatten();
+  } else {
+    const at::Tensor of_pixel = classes.slice(1, 0, kind_.classes).argmax(1).flatten();
+    classes = of_pixel.bincount({}, kind_.classes).to(at::kFloat) / of_pixel.numel();
+  }
+  classes = classes.contiguous();
+  const float* const begin = classes.data_ptr<float>();
+  return {begin, begin + classes.numel()};
 }
 
 FrameLoss::Picture FrameLoss::picture_of(const at::Tensor& output) const {
@@ -136,21 +154,31 @@ std::array<uint8_t, 3> class_colour(int cls) {
 }
 
 Losses FrameLoss::take(int64_t frame, double loss_sum, int64_t correct) {
-  MutexLock lock(mutex_);
-  PENSTOCK_CHECK(!made_.empty(), frame);
-  Made made = std::move(made_.front());
-  made_.erase(made_.begin());
-  if (!made.picture.pixels.empty()) {
-    newest_ = std::move(made.picture);
-    newest_.frame = frame;
+  Made made;
+  {
+    MutexLock lock(mutex_);
+    PENSTOCK_CHECK(!made_.empty(), frame);
+    made = std::move(made_.front());
+    made_.erase(made_.begin());
+    if (!made.picture.pixels.empty()) {
+      newest_ = std::move(made.picture);
+      newest_.frame = frame;
+    }
   }
-  if (made.kind == Kind::None) return {};
-  if (made.kind == Kind::Rebuilt) return {.rebuilt = 1, .rebuilt_sum = loss_sum};
-  return {.frames = 1,
-          .sum = loss_sum,
-          .copied = made.copied ? 1 : 0,
-          .copied_sum = made.copied.value_or(0),
-          .hits = {.hits = made.labels > 0 ? correct : 0, .labels = made.labels}};
+  Losses losses;
+  if (made.kind == Kind::Rebuilt) losses = {.rebuilt = 1, .rebuilt_sum = loss_sum};
+  if (made.kind == Kind::Own)
+    losses = {.frames = 1,
+              .sum = loss_sum,
+              .copied = made.copied ? 1 : 0,
+              .copied_sum = made.copied.value_or(0),
+              .hits = {.hits = made.labels > 0 ? correct : 0, .labels = made.labels}};
+  if (on_frame_) {
+    made.result.frame = frame;
+    made.result.losses = losses;
+    on_frame_(made.result);
+  }
+  return losses;
 }
 
 void FrameLoss::begin_run() {

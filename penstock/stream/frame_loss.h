@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "penstock/frames/task.h"
@@ -40,6 +42,16 @@ struct Losses {
   Losses& operator-=(const Losses& fewer);
 };
 
+/// What the model made of one frame before it learned from it.
+struct FrameResult {
+  int64_t frame = -1;
+  Losses losses = {};
+  /// Of each class: how likely it is under frames::Task::Label, its share of the pixels under
+  /// frames::Task::Pixels; empty otherwise.
+  std::vector<float> classes = {};
+  std::optional<int> label = {};  ///< the frame's true class, where it has one
+};
+
 /// Red, green and blue of a class in pictures: 0 is dark grey, the others have hues of their own.
 std::array<uint8_t, 3> class_colour(int cls);
 
@@ -47,7 +59,10 @@ std::array<uint8_t, 3> class_colour(int cls);
 /// frames. On a GPU its numbers come later.
 class FrameLoss {
  public:
-  FrameLoss(frames::Task task, const frames::FrameKind& kind) : task_(task), kind_(kind) {}
+  /// `on_frame` is called by take(); without it nothing is computed for it.
+  FrameLoss(frames::Task task, const frames::FrameKind& kind,
+            std::function<void(const FrameResult&)> on_frame = {})
+      : task_(task), kind_(kind), on_frame_(std::move(on_frame)) {}
 
   /// runtime::PipelineOptions::loss. `output` as the task's model makes it, `targets` those of
   /// FrameFeed.
@@ -74,6 +89,7 @@ class FrameLoss {
 
  private:
   Picture show(const at::Tensor& output);
+  std::vector<float> classes_of(const at::Tensor& output) const;
   Picture picture_of(const at::Tensor& output) const;
   /// The mean squared error of the frame before, which is kept; nothing for the first.
   std::optional<double> copying_error(const at::Tensor& frame);
@@ -84,9 +100,11 @@ class FrameLoss {
     int64_t labels = 0;
     Picture picture = {};
     std::optional<double> copied = {};
+    FrameResult result = {};  ///< its classes and label
   };
   const frames::Task task_;
   const frames::FrameKind kind_;
+  const std::function<void(const FrameResult&)> on_frame_;
   at::Tensor last_frame_;  ///< under Task::Predict; only the last stage's worker uses it
   mutable Mutex mutex_;
   std::vector<Made> made_ GUARDED_BY(mutex_);  ///< ascending, until they are taken

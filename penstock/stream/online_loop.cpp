@@ -169,7 +169,8 @@ OnlineLoop::OnlineLoop(const model::Model& model, frames::FrameQueue& queue, Str
       optimizers_(model, options_.optimizer),
       loss_(std::make_shared<FrameLoss>(
           options_.task,
-          frames::FrameKind{.channels = queue.size().channels, .classes = queue.num_classes()})),
+          frames::FrameKind{.channels = queue.size().channels, .classes = queue.num_classes()},
+          options_.on_frame)),
       feed_(queue, {.task = options_.task,
                     .frames_under_way = under_way(options_.plan, options_),
                     .max_frames = options_.max_frames,

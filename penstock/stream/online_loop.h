@@ -78,6 +78,8 @@ struct StreamOptions {
   /// Takes the states that save_soon() asked for, from the watching thread. What it throws ends the
   /// stream.
   std::function<void(const StreamState&)> on_state = {};
+  /// Called for each frame, in order, by the worker of the last stage: it should be quick.
+  std::function<void(const FrameResult&)> on_frame = {};
   /// As runtime::RunOptions::on_stuck.
   std::function<void(const std::string& failure)> on_stuck = {};
 };

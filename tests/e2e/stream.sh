@@ -69,6 +69,33 @@ holds '$1 > 0 && $2 > 0' "$(value loss)" "$(value copying_loss)"
 stream --task reconstruct --frames 10
 is copying_loss null
 
+# Labels of whole frames: a folder per class, or a file; what was made of each frame is written.
+mkdir -p pets/off pets/on
+for ((k = 0; k < 12; ++k)); do
+  for class in off on; do printf 'P5 16 16 255\n' >"pets/$class/$k.pgm"; done
+  head -c 256 /dev/zero >>"pets/off/$k.pgm"
+  head -c 256 /dev/zero | tr '\0' '\377' >>"pets/on/$k.pgm"
+done
+if penstock stream --source pets --frames 1 --model mlp >/dev/null 2>images.err; then
+  run 0 stream --json --source pets --model mlp --lr 0.05 --predictions pets.jsonl
+  is task '"label"'
+  is processed 24
+  [ "$(wc -l <pets.jsonl)" -eq 24 ] || fail "$(wc -l <pets.jsonl) lines of predictions"
+  grep -q '^{"frame":23,"loss":.*"class":"on","share":.*"label":"on"}$' pets.jsonl ||
+    fail "the last prediction: $(tail -n 1 pets.jsonl)"
+  refused "are of whole frames: --task label" stream --source pets --task pixels --frames 2
+else
+  grep -q 'penstock-opencv' images.err || fail "a folder per class: $(tail -n 1 images.err)"
+fi
+printf 'frame,label\n3,cat\n5,dog\n' >labels.csv
+run 0 stream --json --size 16x16 --model mlp --labels labels.csv --frames 8 \
+  --predictions some.jsonl
+is task '"label"'
+[ "$(grep -c '"label":"[catdog]*"' some.jsonl)" -eq 2 ] || fail "labels: $(cat some.jsonl)"
+printf "frame,label\nx,cat\n" >bad.csv
+refused "bad.csv:2: expected a frame's number" stream --frames 2 --labels bad.csv
+refused "cannot write 'none/x.jsonl'" stream --frames 2 --predictions none/x.jsonl "${small[@]}"
+
 # Learning from labels: right more often than by chance, and more often later.
 stream --frames 400 --workers 2 --seed 5 --lr 0.01 "${known[@]}"
 holds '$1 > 0.6' "$(value accuracy)"

@@ -5,35 +5,64 @@
 #include <algorithm>
 #include <utility>
 
+#include "penstock/frames/natural_order.h"
 #include "penstock/util/error.h"
 #include "penstock/util/process/log.h"
 #include "penstock/util/process/steady_ns.h"
+#include "penstock/util/text/plural.h"
 #include "penstock/util/text/printable.h"
 
 namespace penstock::frames {
 
-namespace {
+namespace fs = std::filesystem;
 
-std::vector<std::string> names_in(const std::filesystem::path& folder) {
+void ImageFolder::find_images() {
   int64_t others = 0;
-  std::vector<std::string> names = image_names(folder, others);
-  if (names.empty()) {
+  for (std::string& name : image_names(options_.folder, others))
+    names_.push_back({.name = std::move(name)});
+  if (names_.empty()) find_classes();
+  if (names_.empty()) {
     throw ConfigError(
         fmt::format("folder '{}' holds no images: found {} other entries, expected "
-                    "files that end with {}",
-                    printable(folder.string()), others, image_endings()));
+                    "files that end with {}, or a folder of them per class",
+                    printable(options_.folder.string()), others, image_endings()));
   }
-  return names;
+  found_ = names_.size();
 }
 
-}  // namespace
+void ImageFolder::find_classes() {
+  std::vector<std::vector<std::string>> images;
+  std::error_code error;
+  fs::directory_iterator entry(options_.folder, error);
+  for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    const std::string name = entry->path().filename().string();
+    if (entry->is_directory(ignored) && !name.starts_with('.')) classes_.push_back(name);
+  }
+  std::sort(classes_.begin(), classes_.end(), is_naturally_before);
+  size_t most = 0;
+  std::erase_if(classes_, [&](const std::string& name) {
+    int64_t others = 0;
+    std::vector<std::string> found = image_names(options_.folder / name, others);
+    if (found.empty()) return true;
+    most = std::max(most, found.size());
+    images.push_back(std::move(found));
+    return false;
+  });
+  for (size_t k = 0; k < most; ++k) {
+    for (size_t c = 0; c < images.size(); ++c) {
+      if (k < images[c].size())
+        names_.push_back({.name = (fs::path(classes_[c]) / images[c][k]).string(),
+                          .label = static_cast<int>(c)});
+    }
+  }
+}
 
 ImageFolder::ImageFolder(ImageFolderOptions options)
     : options_(std::move(options)),
       decoder_(options_.opencv_module),
-      size_{options_.width, options_.height, options_.channels},
-      names_(names_in(options_.folder)),
-      found_(names_.size()) {
+      size_{options_.width, options_.height, options_.channels} {
+  find_images();
   const bool takes_first = size_.width == 0 && size_.height == 0;
   if (!takes_first) check_frame_size(size_, "the size of images");
   if (!find_next(Deadline::max())) {
@@ -41,11 +70,13 @@ ImageFolder::ImageFolder(ImageFolderOptions options)
                      fmt::format("none of {} images can be decoded", found_));
   }
   if (takes_first) size_ = decoder_.size();
-  check_frame_size(size_, fmt::format("image '{}'", printable(names_[next_name_])));
+  check_frame_size(size_, fmt::format("image '{}'", printable(names_[next_name_].name)));
 }
 
 std::string ImageFolder::describe() const {
-  return fmt::format("{} images of {}, {}", found_, printable(options_.folder.string()),
+  const std::string classes =
+      classes_.empty() ? "" : fmt::format(" in {}", plural(num_classes(), "class"));
+  return fmt::format("{} images{} of {}, {}", found_, classes, printable(options_.folder.string()),
                      to_string(size_));
 }
 
@@ -62,8 +93,8 @@ bool ImageFolder::find_next(Deadline deadline) {
       next_name_ = 0;
     }
     std::string why;
-    if (decoder_.decode(options_.folder / names_[next_name_], options_.channels, /*turns=*/true,
-                        why)) {
+    if (decoder_.decode(options_.folder / names_[next_name_].name, options_.channels,
+                        /*turns=*/true, why)) {
       is_decoded_ = true;
       broken_in_row_ = 0;
     } else {
@@ -75,7 +106,7 @@ bool ImageFolder::find_next(Deadline deadline) {
 }
 
 void ImageFolder::leave_out(const std::string& why) {
-  const std::string name = names_[next_name_];
+  const std::string name = names_[next_name_].name;
   const std::string path = printable((options_.folder / name).string());
   ++broken_in_row_;
   if (++broken_ == 1) first_broken_ = name;
@@ -115,7 +146,8 @@ Next ImageFolder::next(Frame& frame, Deadline deadline) {
   frame.captured_ns = steady_ns();
   frame.size = size_;
   frame.pixel_labels.clear();
-  frame.label.reset();
+  const int label = names_[next_name_].label;
+  frame.label = label < 0 ? std::nullopt : std::optional<int>(label);
   is_decoded_ = false;
   ++next_name_;
   return Next::Ready;

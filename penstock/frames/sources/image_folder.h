@@ -1,6 +1,7 @@
 // A folder of images as a stream: one image per frame, in the order in which people count.
 //
 //   ImageFolder source({.folder = "frames"});  // frame2.png before frame10.png
+//   ImageFolder pets({.folder = "pets"});      // pets/cat/*.png and pets/dog/*.png, labelled
 //
 // Loads OpenCV (opencv/opencv_loader.h).
 #pragma once
@@ -26,8 +27,10 @@ struct ImageFolderOptions {
   std::filesystem::path opencv_module = {};  ///< empty: beside the program
 };
 
-/// Takes the regular files of the folder, not of folders in it, whose names end like those of
-/// images (.png, .jpg, ...) and do not begin with a dot. Sizes change without regard to the aspect.
+/// Takes the regular files of the folder whose names end like those of images (.png, .jpg, ...) and
+/// do not begin with a dot. Where there are none, each folder in it is a class: its images are
+/// labelled frames. One of each class comes in turn, since a stream is not shuffled. Sizes change
+/// without regard to the aspect.
 class ImageFolder : public FrameSource {
  public:
   /// Reads the first image. Throws ConfigError when the folder cannot be read, holds no image, or
@@ -36,6 +39,9 @@ class ImageFolder : public FrameSource {
 
   FrameSize size() const override { return size_; }
   double frames_per_second() const override { return 0; }
+  int num_classes() const override { return static_cast<int>(classes_.size()); }
+  std::vector<std::string> class_names() const override { return classes_; }
+  bool labels_frames() const override { return !classes_.empty(); }
   std::string describe() const override;
   /// Decoding one image may take longer than the deadline. A broken image is logged with its name
   /// and left out of later rounds. Throws ParseError when it is fatal.
@@ -45,6 +51,8 @@ class ImageFolder : public FrameSource {
   std::string remarks() const override;
 
  private:
+  void find_images();
+  void find_classes();
   /// Decodes the next image that can be; false if there is none. Stops early at the deadline, with
   /// is_decoded_ still false.
   bool find_next(Deadline deadline);
@@ -53,7 +61,12 @@ class ImageFolder : public FrameSource {
   ImageFolderOptions options_;
   ImageDecoder decoder_;
   FrameSize size_;
-  std::vector<std::string> names_;
+  struct Image {
+    std::string name;  ///< in the folder
+    int label = -1;    ///< -1: there are no classes
+  };
+  std::vector<std::string> classes_;
+  std::vector<Image> names_;
   size_t found_ = 0;  ///< images at the beginning
   size_t next_name_ = 0;
   bool is_decoded_ = false;  ///< the decoder's picture is the next frame

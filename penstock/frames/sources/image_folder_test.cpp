@@ -67,6 +67,32 @@ TEST(ImageFolder, ImagesComeInTheOrderInWhichPeopleCount) {
   EXPECT_EQ(source.remarks(), "");
 }
 
+TEST(ImageFolder, AFolderPerClassLabelsItsImages) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  for (const char* name : {"class10", "class2", "empty", ".hidden"})
+    std::filesystem::create_directory(folder / name);
+  for (int k = 1; k <= 3; ++k)
+    folder.write(fmt::format("class2/{}.pgm", k), pgm(4, 2, static_cast<char>(20 + k)));
+  folder.write("class10/1.pgm", pgm(4, 2, 101));
+  folder.write(".hidden/1.pgm", pgm(4, 2, 1));
+  folder.write("empty/notes.txt", "");
+  ImageFolder source(options_for(folder));
+  EXPECT_EQ(source.class_names(), (std::vector<std::string>{"class2", "class10"}));
+  EXPECT_TRUE(source.labels_frames());
+  EXPECT_THAT(source.describe(), HasSubstr("4 images in 2 classes of"));
+  Frame frame;
+  std::vector<std::pair<int, int>> found;
+  while (source.next(frame, soon()) == Next::Ready)
+    found.emplace_back(frame.pixels[0], frame.label.value_or(-1));
+  EXPECT_EQ(found, (std::vector<std::pair<int, int>>{{21, 0}, {101, 1}, {22, 0}, {23, 0}}))
+      << "one of each class in turn";
+  folder.write("own.pgm", pgm(4, 2, 9));
+  ImageFolder plain(options_for(folder));
+  EXPECT_EQ(plain.num_classes(), 0) << "images of the folder itself have no classes";
+  EXPECT_FALSE(plain.labels_frames());
+}
+
 TEST(ImageFolder, LeavesImagesOutWithoutDecodingThem) {
   SKIP_WITHOUT_OPENCV();
   const TestFolder folder;

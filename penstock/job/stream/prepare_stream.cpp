@@ -164,8 +164,16 @@ int64_t deadline_of(const options::StreamRequest& request, const StreamSubject& 
 
 StreamSubject stream_subject(const options::StreamRequest& request,
                              const frames::FrameSource& source) {
-  const frames::Task task = request.task.value_or(
-      source.num_classes() > 0 ? frames::Task::Pixels : frames::Task::Reconstruct);
+  const frames::Task usual = source.num_classes() == 0 ? frames::Task::Reconstruct
+                             : source.labels_frames()  ? frames::Task::Label
+                                                       : frames::Task::Pixels;
+  const frames::Task task = request.task.value_or(usual);
+  if (task == frames::Task::Pixels && source.labels_frames()) {
+    throw ConfigError(
+        fmt::format("--task pixels learns from labels of pixels, and those of {} are "
+                    "of whole frames: --task label",
+                    source.describe()));
+  }
   if (needs_labels(task) && source.num_classes() == 0) {
     throw ConfigError(fmt::format("--task {} learns from labels, and {} has none", to_string(task),
                                   source.describe()));
@@ -198,6 +206,7 @@ std::optional<PreparedStream> prepare_stream(const options::StreamRequest& reque
   } else {
     profile = stream_profile(request, subject, search, options);
     if (!profile) return std::nullopt;
+    search.size = subject.size;
     search.between_gpus = level_between(options.devices, search.workers);
     plan = stream_plan(*profile, search);
     options.listener.tell(frame_rate_text(plan, *profile, search));

@@ -59,6 +59,16 @@ double slowest_tick_ns(const std::vector<stream::StageTimes>& measured) {
   return slowest;
 }
 
+/// Taken to need time in proportion to their pixels.
+std::string smaller_frames_text(const StreamPlanRequest& request, double reached) {
+  const double side = std::sqrt(reached / request.fps);
+  const auto width = static_cast<int>(request.size.width * side);
+  const auto height = static_cast<int>(request.size.height * side);
+  if (width < 1 || height < 1) return "";
+  return fmt::format("  frames of about {}x{} would reach it, instead of {}x{} (--size)\n", width,
+                     height, request.size.width, request.size.height);
+}
+
 }  // namespace
 
 plan::Plan stream_plan(const profile::Profile& profile, const StreamPlanRequest& request) {
@@ -93,6 +103,7 @@ std::string frame_rate_text(const plan::Plan& plan, const profile::Profile& prof
   std::string text = fmt::format(
       "{:.1f} frames/s cannot be reached with {}: {:.1f} predicted, {:.1f} times too slow\n",
       request.fps, report::plural(request.workers, "worker"), reached, request.fps / reached);
+  text += smaller_frames_text(request, reached);
   const int most = most_stages(profile, kMostStagesAdvised);
   for (int workers = request.workers + 1; workers <= most; ++workers) {
     const auto wider = plan_with(profile, request, workers);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "penstock/frames/frame.h"
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/plan.h"
@@ -17,6 +18,7 @@ struct StreamPlanRequest {
   std::optional<plan::WeightPolicy> weights = {};  ///< nothing: current
   int workers = 1;                                 ///< the most stages
   double fps = 0;                                  ///< wanted; 0: the fastest
+  frames::FrameSize size = {};                     ///< of the frames; 0x0: not known
   model::OptimizerSpec optimizer = {};
   /// The GPU that is measured, as ProfilerOptions::device; empty: the CPU.
   std::string device = {};
@@ -27,8 +29,8 @@ struct StreamPlanRequest {
 /// The profile is of one frame. Throws NoAnswer when there is no plan at all.
 plan::Plan stream_plan(const profile::Profile& profile, const StreamPlanRequest& request);
 
-/// Whether the plan reaches the frame rate, by how much it misses it, and what would reach it; in
-/// lines for people.
+/// Whether the plan reaches the frame rate, by how much it misses it, and what would reach it:
+/// workers, or frames of another size; in lines for people.
 std::string frame_rate_text(const plan::Plan& plan, const profile::Profile& profile,
                             const StreamPlanRequest& request);
 

@@ -5,7 +5,8 @@
 namespace penstock {
 
 std::string plural(int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with("tch") ? "es" : "s");
+  const bool takes_es = noun.ends_with("tch") || noun.ends_with("ss");
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : takes_es ? "es" : "s");
 }
 
 }  // namespace penstock

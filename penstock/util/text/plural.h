@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-/// With -s, or -es after "tch".
+/// With -s, or -es after "tch" and "ss".
 std::string plural(int64_t count, std::string_view noun);
 
 }  // namespace penstock

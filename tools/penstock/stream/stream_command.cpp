@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/frames/sources/labelled_source.h"
 #include "penstock/job/stream/prepare_stream.h"
 #include "penstock/job/stream/stream_weights.h"
 #include "penstock/job/worker_devices.h"
@@ -102,6 +103,8 @@ int run_stream(const options::StreamRequest& request) {
   const job::Listener listener = job::console_listener();
   std::unique_ptr<frames::FrameSource> source =
       frames::open_source(request.source.name, source_options(request));
+  if (!request.source.labels.empty())
+    source = std::make_unique<frames::LabelledSource>(std::move(source), request.source.labels);
   const job::StreamSubject subject = job::stream_subject(request, *source);
   job::StreamWeights weights(request, subject.model);
   std::optional<stream::StreamState> state = weights.load(listener);

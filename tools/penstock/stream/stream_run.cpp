@@ -58,6 +58,12 @@ StreamLiveTexts live_texts(const StreamParts& parts, const frames::FrameQueue& q
       .wanted_fps = wanted > 0 ? wanted : queue.frames_per_second()};
 }
 
+std::unique_ptr<PredictionLog> predictions_of(const options::StreamRequest& request,
+                                              const frames::FrameQueue& queue) {
+  const std::string& path = request.output.predictions;
+  return path.empty() ? nullptr : std::make_unique<PredictionLog>(path, queue.class_names());
+}
+
 }  // namespace
 
 StreamWatcher::StreamWatcher(const options::StreamRequest& request, const StreamSignals& signals,
@@ -98,6 +104,7 @@ StreamRun::StreamRun(const StreamParts& parts, std::unique_ptr<frames::FrameSour
       queue_(std::move(source), {.capacity = static_cast<int>(parts.request.source.queue),
                                  .waits_when_full = parts.subject.waits}),
       watcher_(parts.request, parts.signals, parts.prepared.deadline_ns > 0),
+      predictions_(predictions_of(parts.request, queue_)),
       loop_(parts.subject.model, queue_, loop_options(std::move(state))) {
   const std::optional<int> port = parts.request.output.serve;
   if (!port) return;
@@ -134,6 +141,8 @@ stream::StreamOptions StreamRun::loop_options(std::optional<stream::StreamState>
   if (!prepared.search.device.empty()) {
     loop.device_of_stage = [&prepared](int stages) { return job::dealt(prepared.devices, stages); };
   }
+  if (predictions_)
+    loop.on_frame = [this](const stream::FrameResult& result) { predictions_->add(result); };
   if (prepared.profile && request.plan.replan_margin > 0) {
     loop.replan = [this](const stream::StreamLook&, const plan::Plan& now) {
       return better_than(now);
@@ -170,6 +179,8 @@ stream::StreamSummary StreamRun::run() {
   }
   if (summary.numbers.processed == 0 && !summary.end.is_error && !parts_.signals.stop)
     summary.end = {"no frame was learned from: " + summary.end.reason, true};
+  const std::string unwritten = predictions_ ? predictions_->finish() : "";
+  if (!unwritten.empty() && !summary.end.is_error) summary.end = {unwritten, true};
   if (page_) page_->end(summary.end.reason);
   return summary;
 }

@@ -18,6 +18,7 @@
 #include "penstock/options/stream_request.h"
 #include "penstock/stream/online_loop.h"
 #include "penstock/stream/recent_stages.h"
+#include "tools/penstock/stream/prediction_log.h"
 #include "tools/penstock/stream/stream_live.h"
 #include "tools/penstock/stream/stream_view.h"
 
@@ -92,6 +93,7 @@ class StreamRun {
   frames::FrameQueue queue_;
   StreamWatcher watcher_;
   std::unique_ptr<StreamLive> page_;
+  std::unique_ptr<PredictionLog> predictions_;  ///< null: none are wanted
   stream::OnlineLoop loop_;
   std::optional<live::LiveServer> server_;
 };
