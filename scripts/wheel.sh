@@ -6,7 +6,8 @@ trap 'report_failure "$LINENO" "$BASH_COMMAND"' ERR
 
 usage() {
   cat <<'HELP'
-usage: scripts/wheel.sh [--no-install] [--torch-versions LIST] [--check] [-o FOLDER]
+usage: scripts/wheel.sh [--no-install] [--torch-versions LIST] [--pythons LIST] [--source]
+                        [--check] [-o FOLDER]
 
 Installs what is missing, builds the programs and the Python package with PyTorch's wheels and packs
 them into FOLDER/penstock-VERSION-py3-none-manylinux_*.whl, with the libraries that they need but
@@ -14,18 +15,23 @@ for PyTorch's. What plans and simulates needs no PyTorch. Takes about 25 minutes
 
   --torch-versions LIST  the versions of PyTorch that training is built for, separated by commas
                          (default 2.13.0); each takes a build of its own
+  --pythons LIST         further Pythons that the Trainer is built for, each by the folder of its
+                         headers: 3.13=FOLDER, where FOLDER/python3.13/Python.h is
+  --source               also the source distribution, FOLDER/penstock-VERSION.tar.gz
   --check                try the wheel in fresh virtual environments: without PyTorch, and with each
                          version: plan, train, Trainer
   -o FOLDER              where the wheel goes (default ./dist)
 HELP
 }
 
-install=yes check=no output=dist versions=$TORCH_WHEEL_VERSION
+install=yes check=no source=no output=dist versions=$TORCH_WHEEL_VERSION pythons=
 while (($# > 0)); do
   case "$1" in
     --no-install) install=no ;;
     --check) check=yes ;;
     --torch-versions) need_value "$1" $#; versions=$2; shift ;;
+    --pythons) need_value "$1" $#; pythons=$2; shift ;;
+    --source) source=yes ;;
     -o) need_value "$1" $#; output=$2; shift ;;
     -h | --help) usage; exit 0 ;;
     *) die "unknown option '$1' (try --help)" ;;
@@ -33,6 +39,7 @@ while (($# > 0)); do
   shift
 done
 IFS=, read -r -a versions <<<"$versions"
+IFS=, read -r -a pythons <<<"$pythons"
 for version in "${versions[@]}"; do check_torch_version "$version"; done
 output="$(realpath -m "$output")"
 cd "$REPO_ROOT"
@@ -68,16 +75,26 @@ allocator() { ldd "$1" | awk -v name="$ALLOCATOR" '$1 == name { print $3 }'; }
 
 # add_torch VERSION: what trains with it.
 add_torch() {
-  local build folder
+  local build folder module python modules=(penstock_python)
   torch_version=$1
   choose_torch wheel
   build="build/$(preset_for wheel)"
-  configure_and_build "$(preset_for wheel)" penstock penstock-train penstock_python
+  for python in "${pythons[@]}"; do
+    [[ "$python" == 3.*=/* ]] || die "--pythons: expected 3.N=/FOLDER, found '$python'"
+    python="${python%%=*}"
+    modules+=("penstock_python_${python//./}")
+  done
+  # Modules of Pythons that are not asked for any more must not get into this wheel.
+  rm -f "$build"/python/penstock/_core.*.so
+  configure_options+=("-DPENSTOCK_FURTHER_PYTHONS=$(IFS=';'; printf '%s' "${pythons[*]}")")
+  configure_and_build "$(preset_for wheel)" penstock penstock-train "${modules[@]}"
   folder="torch-${1%.*}"
   # Beside the package in site-packages.
   local libraries="\$ORIGIN:\$ORIGIN/../../torch/lib:\$ORIGIN/../../nvidia/nccl/lib"
   add_part "$build/penstock-train" "$folder" "$libraries"
-  add_part "$(echo "$build"/python/penstock/_core.*.so)" "$folder" "$libraries"
+  for module in "$build"/python/penstock/_core.*.so; do
+    add_part "$module" "$folder" "$libraries"
+  done
   cp "$(allocator "$build/penstock-train")" "$PARTS/$folder/"
   add_part "$build/penstock" bin
 }
@@ -140,5 +157,9 @@ tools
 rm -rf "$PARTS"
 for version in "${versions[@]}"; do add_torch "$version"; done
 pack
+if [[ "$source" == yes ]]; then
+  run "$TOOLS/bin/python" -c \
+    'import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])' "$output"
+fi
 [[ "$check" == no ]] || check_wheel
 say "$(du -h "$own"*.whl | tr '\t' ' ')"
