@@ -169,10 +169,10 @@ class BasicMemoryMeter {
       // version less, then one more, so the peak does not rise.
       case schedule::Op::Step:
         change(MemoryKind::Versions, stage.version_bytes);
-        if (stage.gradients.is_known) end_gradients(action, stage);
+        if (Gradients* own = known_gradients(action.stage)) end_gradients(*own, stage);
         return;
       case schedule::Op::FreeWeights:
-        if (stage.gradients.is_known) gradients_of(action.stage).stepped_bytes = 0;
+        if (Gradients* own = known_gradients(action.stage)) own->stepped_bytes = 0;
         return change(MemoryKind::Versions, -stage.version_bytes);
       default:
         return;
@@ -206,11 +206,17 @@ class BasicMemoryMeter {
       others_.push_back({.stage = stage});
   }
 
-  Gradients& gradients_of(StageId stage) {
-    if (first_.stage == stage) return first_;
-    return *std::find_if(others_.begin(), others_.end(),
-                         [stage](const Gradients& other) { return other.stage == stage; });
+  /// Null where passes are not known, and where the worker has none: with more replicas than
+  /// micro-batches some only step.
+  Gradients* known_gradients(StageId stage) {
+    if (first_.stage == stage) return &first_;
+    const auto found = std::find_if(others_.begin(), others_.end(), [stage](const Gradients& other) {
+      return other.stage == stage;
+    });
+    return found == others_.end() ? nullptr : &*found;
   }
+  /// Of a stage of which the worker has passes.
+  Gradients& gradients_of(StageId stage) { return *known_gradients(stage); }
 
   /// I may make gradients, too, which the stage keeps until W.
   int64_t input_pass_bytes(const schedule::Action& action, const StageMemory& stage) {
@@ -237,8 +243,7 @@ class BasicMemoryMeter {
   }
 
   /// A step within its pass that could not write over a version has made a new one meanwhile.
-  void end_gradients(const schedule::Action& action, const StageMemory& stage) {
-    Gradients& own = gradients_of(action.stage);
+  void end_gradients(Gradients& own, const StageMemory& stage) {
     if (own.stepped_bytes > 0) {
       const int64_t stepped = saturating_add(own.stepped_bytes, stage.version_bytes);
       if (stepped > peak_) {
@@ -252,7 +257,7 @@ class BasicMemoryMeter {
       }
     }
     if (own.are_there) change(MemoryKind::Gradients, -stage.gradients.bytes);
-    own = {.stage = action.stage};
+    own = {.stage = own.stage};
   }
 
   void change(MemoryKind kind, int64_t bytes) {

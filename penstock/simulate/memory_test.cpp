@@ -259,6 +259,14 @@ TEST(Memory, WorkersWithoutABackwardKeepOnlyTheirWeights) {
   const Result result =
       simulate(schedule::LazySchedule(Strategy::DataParallel, shape, {}), costs, {});
   EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{3010, 3010, 3010, 1000}));
+  // Threads that share their weights, with passes that are known.
+  costs.stages = {stage_of_processor(false)};
+  costs.stages[0].shares_weights = true;
+  const Result shared =
+      simulate(schedule::LazySchedule(Strategy::DataParallel, shape, {}), costs, {});
+  EXPECT_EQ(shared.peak_memory_bytes[3], 0);
+  EXPECT_EQ(shared.peak_memory_bytes[1], shared.peak_memory_bytes[2]);
+  EXPECT_GT(shared.peak_memory_bytes[2], 900);
 }
 
 }  // namespace penstock::simulate
