@@ -60,6 +60,20 @@ std::optional<report::History> earlier_history(const PreparedRun& run, const std
   return std::nullopt;
 }
 
+/// Whether the run's folder has what is written when a run begins: not if it was stopped before.
+bool has_record(const PreparedRun& run) {
+  return !run.request.operation.folder.empty() && !run.record.model.empty();
+}
+
+/// Of steps that a killed process has made: a history is written when a run ends. Empty: none lack.
+std::string gap_text(const std::string& path, const report::History& earlier, int64_t begin) {
+  const double last = earlier.steps.empty() ? 0 : earlier.steps.back().step;
+  if (last >= static_cast<double>(begin)) return "";
+  return fmt::format(
+      "warning: {} lacks the steps {:.0f} to {}: their process ended before it wrote them\n", path,
+      last + 1, begin);
+}
+
 /// The earlier parts of the histories that a run writes: each file goes on with its own, and one
 /// that has none with the other's.
 struct EarlierParts {
@@ -67,11 +81,18 @@ struct EarlierParts {
   report::History folder;  ///< of the run's folder
 };
 
-EarlierParts earlier_parts(const PreparedRun& run, const Listener& listener) {
+EarlierParts earlier_parts(const PreparedRun& run, const train::TrainResult& result,
+                           const Listener& listener) {
+  const int64_t begin = result.steps - std::ssize(result.losses);
   const auto asked = earlier_history(run, run.request.output.history, listener);
+  if (asked) listener.tell(gap_text(run.request.output.history, *asked, begin));
   std::optional<report::History> folder;
-  if (!run.request.operation.folder.empty())
-    folder = earlier_history(run, in_run_folder(run.request, kHistoryFile), listener);
+  if (has_record(run)) {
+    const std::string file = in_run_folder(run.request, kHistoryFile);
+    folder = earlier_history(run, file, listener);
+    const report::History known = folder ? *folder : asked.value_or(report::History());
+    if (run.train.resume) listener.tell(gap_text(file, known, begin));
+  }
   const report::History none;
   return {.asked = asked ? *asked : folder.value_or(none),
           .folder = folder ? *folder : asked.value_or(none)};
@@ -85,7 +106,7 @@ struct Results {
 
   Results(const PreparedRun& run, const train::TrainResult& result, const Listener& listener)
       : predicted(predict(run.train, result)),
-        earlier(earlier_parts(run, listener)),
+        earlier(earlier_parts(run, result, listener)),
         outcome{.plan = run.train.plan,
                 .result = result,
                 .predicted = predicted ? &*predicted : nullptr,
@@ -121,7 +142,10 @@ std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult
   };
   add(output.history, &EarlierParts::asked, history_json);
   add(output.html, &EarlierParts::asked, page_of);
-  if (!run.request.operation.folder.empty()) {
+  if (has_record(run)) {
+    // Somebody may have removed it meanwhile.
+    std::error_code ignored;
+    std::filesystem::create_directories(run.request.operation.folder, ignored);
     add(in_run_folder(run.request, kHistoryFile), &EarlierParts::folder, history_json);
     add(in_run_folder(run.request, kReportFile), &EarlierParts::folder, page_of);
     add(in_run_folder(run.request, kResultsFile), &EarlierParts::folder,

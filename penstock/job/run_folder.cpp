@@ -80,6 +80,13 @@ std::string parent_name() {
   return values ? fmt::format("{} {} {}", net::host_id(), parent, value) : "";
 }
 
+/// Where the checkpoints are, seen from the run's folder.
+std::string from_folder(const options::TrainRequest& request) {
+  const std::string checkpoint = absolute_or_empty(request.run.checkpoint);
+  const std::string folder = absolute_or_empty(request.operation.folder);
+  return checkpoint.empty() ? "" : fs::path(checkpoint).lexically_relative(folder).string();
+}
+
 Json environment_of(const RunRecord& record) {
   const probe::Machine machine = probe::this_machine();
   utsname system{};
@@ -93,6 +100,7 @@ Json environment_of(const RunRecord& record) {
                {"model", record.model},
                {"data", record.data},
                {"checkpoint", absolute_or_empty(record.asked.run.checkpoint)},
+               {"checkpoint_from_here", from_folder(record.asked)},
                {"ranks", record.ranks},
                {"started_by", parent_name()},
                {"host", system.nodename},
@@ -129,7 +137,10 @@ void require_same_run(const options::TrainRequest& request, const fs::path& fold
   }
   const Json document = parse_json(read_file(file), file.string());
   const std::string before = JsonReader(document, file.string()).at("checkpoint").text();
-  if (before == now) return;
+  // Both may have been moved, or copied, together.
+  const auto from_here = document.find("checkpoint_from_here");
+  const bool is_beside = from_here != document.end() && *from_here == from_folder(request);
+  if (before == now || (is_beside && !now.empty())) return;
   throw ConfigError(fmt::format(
       "--run-folder: '{}' holds another run: its checkpoints are in '{}', those of this one are in "
       "'{}'; choose another folder",
@@ -200,8 +211,9 @@ void write_run_folder(const RunRecord& record, const plan::Plan& plan) {
   const auto write = [&](std::string_view name, const std::string& text) {
     write_file_atomic(in_run_folder(record.asked, name), text);
   };
-  write(kPlanFile, plan::to_json(plan));
+  // First what tells whose folder it is, should this process end here.
   write(kEnvironmentFile, to_text(environment_of(record)));
+  write(kPlanFile, plan::to_json(plan));
   write(kConfigFile, config_of(record));
 }
 

@@ -90,6 +90,22 @@ TEST(RunFolder, ItsRunFileLeavesOutWhatThePlanSaysAndWhereResultsGo) {
             "# Beside this file\nplan = \"plan.json\"\n");
 }
 
+TEST(RunFolder, GoesOnWhereItWasMovedToWithItsCheckpoints) {
+  const RunPlace place;
+  RunRecord record{.asked = {.model = {.name = "mlp"}}, .mini_batch_size = 64};
+  options::TrainRequest& request = record.asked;
+  request.run = {.checkpoint = (place.path / "a/saved").string(), .resume = true};
+  request.operation.folder = (place.path / "a/run").string();
+  EXPECT_EQ(claim_refusal(request), "taken");
+  write_run_folder(record, some_plan());
+  std::filesystem::rename(place.path / "a", place.path / "b");
+  request.operation.folder = (place.path / "b/run").string();
+  request.run.checkpoint = (place.path / "c/saved").string();
+  EXPECT_THAT(claim_refusal(request), HasSubstr("its checkpoints are in '"));
+  request.run.checkpoint = (place.path / "b/saved").string();
+  EXPECT_EQ(claim_refusal(request), "taken");
+}
+
 TEST(RunFolder, AJobThatItsLauncherStartsAgainKeepsItsFolder) {
   const RunPlace place;
   RunRecord record{.asked = {.model = {.name = "mlp"}}, .mini_batch_size = 64};

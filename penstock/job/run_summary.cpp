@@ -395,13 +395,15 @@ std::string summary_json(const Outcome& outcome) {
   return document.dump() + "\n";
 }
 
+std::string_view interruption_text(bool saves) {
+  return saves ? "interrupted and saved: continue with --resume\n"
+               : "interrupted: nothing saved (no --checkpoint)\n";
+}
+
 std::string summary_text(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   std::string text;
-  if (r.interrupted) {
-    text += outcome.saves ? "interrupted and saved: continue with --resume\n"
-                          : "interrupted: nothing saved (no --checkpoint)\n";
-  }
+  if (r.interrupted) text += interruption_text(outcome.saves);
   text += r.losses.empty()
               ? fmt::format("nothing trained; {} so far\n", report::plural(r.steps, "step"))
               : fmt::format(

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/job/large_batch.h"
@@ -29,5 +30,7 @@ struct Outcome {
 std::string summary_json(const Outcome& outcome);
 /// Prediction beside measurement, stage by stage, for people.
 std::string summary_text(const Outcome& outcome);
+/// That a run was stopped, and what that means for the next one.
+std::string_view interruption_text(bool saves);
 
 }  // namespace penstock::job

@@ -210,9 +210,9 @@ class BasicMemoryMeter {
   /// micro-batches some only step.
   Gradients* known_gradients(StageId stage) {
     if (first_.stage == stage) return &first_;
-    const auto found = std::find_if(others_.begin(), others_.end(), [stage](const Gradients& other) {
-      return other.stage == stage;
-    });
+    const auto found =
+        std::find_if(others_.begin(), others_.end(),
+                     [stage](const Gradients& other) { return other.stage == stage; });
     return found == others_.end() ? nullptr : &*found;
   }
   /// Of a stage of which the worker has passes.

@@ -24,6 +24,7 @@ struct EpochSummary {
   std::optional<double> grad_norm;
   double samples_per_s = 0;
   int64_t train_ns = 0;
+  bool is_whole = true;  ///< false: the run was stopped within it
 };
 
 /// What one rank of a job says of its part.

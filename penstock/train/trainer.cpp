@@ -362,7 +362,8 @@ void Run::run_epoch() {
     summary.train_accuracy = accuracy(epoch_correct_, epoch_targets_);
     summary.samples_per_s = samples_per_second(epoch_samples_, summary.train_ns);
   }
-  if (next_mini_batch_ == mini_batches_per_epoch_) {
+  summary.is_whole = next_mini_batch_ == mini_batches_per_epoch_;
+  if (summary.is_whole) {
     ++epoch_;
     next_mini_batch_ = 0;
   }

@@ -86,4 +86,27 @@ refused "would overwrite the file of --config" \
 refused "bad.toml:1: no-eval" launch -n 2 -- train --config bad.toml --eval-every 2
 head -c 3000000 /dev/zero | tr '\0' '#' >bad.toml
 refused "bad.toml" train --config bad.toml
+# Stopped while it is still measuring, a run goes on when it is started again.
+early=(train --model mlp --width 64 --data synthetic --train-samples 640 --batch-size 32 --workers 2
+  --strategy 1f1b-flush --no-eval --checkpoint early.saved --resume --run-folder early)
+"$PENSTOCK" "${early[@]}" >out 2>err &
+sleep 0.3
+kill -TERM $!
+wait $!
+run 0 "${early[@]}"
+for name in config.toml plan.json environment.json history.json results.json report.html; do
+  [ -s "early/$name" ] || fail "the folder of a run that was stopped early lacks $name"
+done
+# What a killed process has not written is named.
+python=$(command -v python3) && [ -n "$python" ] && {
+  "$python" - <<'EOF'
+import json
+history = json.load(open("early/history.json"))
+history["steps"] = history["steps"][:3]
+json.dump(history, open("early/history.json", "w"))
+EOF
+  run 0 "${early[@]}" --epochs 2
+  grep -q 'early/history.json lacks the steps 4 to 20: their process ended before' err ||
+    fail "the gap of the history: $(grep lacks err)"
+}
 finish

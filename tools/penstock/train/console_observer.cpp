@@ -22,7 +22,8 @@ void ConsoleObserver::on_mini_batch(const train::Progress& p) {
 
 std::string epoch_text(const train::EpochSummary& s) {
   if (!(s.samples_per_s > 0)) return {};
-  std::string text = fmt::format("epoch {}: loss {:.4f}", s.epoch + 1, s.loss);
+  std::string text = fmt::format("epoch {}{}: loss {:.4f}", s.epoch + 1,
+                                 s.is_whole ? "" : " (stopped within it)", s.loss);
   if (!std::isnan(s.train_accuracy))
     text += fmt::format(", accuracy {:.2f} %", 100 * s.train_accuracy);
   if (s.test_loss) text += fmt::format("; test loss {:.4f}", *s.test_loss);

@@ -74,6 +74,7 @@ void LineLog::on_epoch(const train::EpochSummary& s) {
   write({.message = text,
          .fields = {{"event", "epoch"},
                     {"epoch", s.epoch + 1},
+                    {"whole", s.is_whole},
                     {"loss", or_null(s.loss)},
                     {"test_loss", or_null(s.test_loss)},
                     {"test_accuracy", or_null(s.test_accuracy)},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/job/prepare.h"
+#include "penstock/job/run_summary.h"
 #include "penstock/job/run_warnings.h"
 #include "penstock/job/serial_check_text.h"
 #include "penstock/launch/job_environment.h"
@@ -72,6 +73,9 @@ void write_results(const job::PreparedRun& run, const train::TrainResult& result
   for (const job::Artifact& artifact : job::artifacts(run, result, listener)) {
     try {
       write_output(artifact.path, artifact.make());
+    } catch (const ConfigError& error) {
+      // It could be written when the run began: not the user's mistake any more.
+      if (!failure) failure = std::make_exception_ptr(RuntimeError(error.what()));
     } catch (...) {
       if (!failure) failure = std::current_exception();
     }
@@ -120,6 +124,11 @@ int run_train(const options::TrainRequest& request, job::Job* job,
   if (request.run.check_against_serial) return check_serially(run, watching, shown.watch);
   const train::TrainResult result = job::train(run, watching);
   shown.finish();
+  if (shown.lines != nullptr && result.interrupted && run.is_first()) {
+    shown.lines->write(
+        {.message = std::string(job::interruption_text(!request.run.checkpoint.empty())),
+         .fields = {{"event", "interrupted"}, {"step", result.steps}}});
+  }
   if (run.is_first()) write_results(run, result, options.listener);
   shown.watch.end(result.interrupted);
   return result.interrupted ? request.run.stopped_exit_code : kExitYes;
