@@ -174,3 +174,25 @@ class Cutter:
             torch.empty(one.shape or (1,), dtype=one.dtype, requires_grad=one.requires_grad)
             for one in made
         )
+
+    def needs_whole_backward(self, stage: int) -> bool:
+        """Whether a trained weight of the stage meets no gradient of its inputs, as behind a frozen
+        stage: PyTorch's `I` and `W` would leave it without a gradient, and say nothing."""
+        inputs = set(self.crossing(stage))
+        met: set[fx.Node] = set()  # weights whose way to the outputs joins that of an input
+        behind: set[fx.Node] = set()
+        weights_of: dict[fx.Node, set[fx.Node]] = {}
+        for node in self.nodes:
+            if node not in self.members[stage] | inputs:
+                continue
+            if not getattr(self.values[node], "requires_grad", True):
+                continue
+            is_weight = node.op == "get_attr"
+            given = [one for one in node.all_input_nodes if node not in inputs]
+            weights_of[node] = {node} if is_weight else set()
+            weights_of[node].update(*(weights_of.get(one, ()) for one in given))
+            if node in inputs or behind.intersection(given):
+                behind.add(node)
+                met |= weights_of[node]
+        trained = {node.target for node in weights_of if node.op == "get_attr"}
+        return bool(trained - {node.target for node in met})

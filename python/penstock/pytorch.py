@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Callable, Iterable
@@ -72,7 +73,8 @@ def pipeline(
         )
         for index, part in own.items()
     ]  # fmt: skip
-    made = _schedule(split, stages, loss_fn or (lambda output, _: output.sum()))
+    whole = {index for index in range(1, len(parts)) if cutter.needs_whole_backward(index)}
+    made = _schedule(split, stages, loss_fn or (lambda output, _: output.sum()), whole)
     names = [node.name for node in flat.graph.nodes if node.op == "placeholder"]
     _make_ready(made, stages, names, aliases, shared)
     return stages, made
@@ -112,17 +114,28 @@ def _micro_batch(inputs: list[Any], micro_batches: int) -> list[Any]:
     return [value[: len(value) // micro_batches] for value in inputs]
 
 
-def _schedule(split: Split, stages: list[Any], loss_fn: Callable[..., Any]) -> Any:
-    """A schedule of the plan's order; those that PyTorch has by itself are its own."""
+def _schedule(
+    split: Split, stages: list[Any], loss_fn: Callable[..., Any], whole: set[int]
+) -> Any:
+    """A schedule of the plan's order; those that PyTorch has by itself are its own. Backward passes
+    of the stages `whole` are not divided: theirs are where their input's would be."""
     own = {"gpipe": pipelining.ScheduleGPipe, "1f1b-flush": pipelining.Schedule1F1B}
     if split.strategy in own and len(stages) == 1:
         return own[split.strategy](stages[0], split.micro_batches, loss_fn=loss_fn)
     made = _PipelineScheduleRuntime(stages, split.micro_batches, loss_fn=loss_fn)
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = Path(folder) / "schedule.csv"
-        path.write_text(split.schedule)
+        path.write_text(_undivided(split.schedule, whole))
         made._load_csv(str(path))
     return made
+
+
+def _undivided(text: str, stages: set[int]) -> str:
+    """The schedule with B for I, and without W, in these stages."""
+    for stage in stages:
+        text = re.sub(rf"(?<!\d){stage}I(?=\d)", f"{stage}B", text)
+        text = re.sub(rf"(?<!\d){stage}W\d+", "", text)
+    return text
 
 
 def _shared(

@@ -50,10 +50,31 @@ def loss(output, target):
     return F.cross_entropy(output.flatten(0, -2), target.flatten())
 
 
+class HalfFrozen(nn.Module):
+    """Its first part is frozen. The weights of `places` meet what came before at the product."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Sequential(nn.Linear(16, 8), nn.Tanh()).requires_grad_(False)
+        self.middle, self.places, self.head = nn.Linear(8, 8), nn.Embedding(1, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.middle(self.frozen(x)).tanh()
+        return self.head(x * self.places(torch.zeros(x.shape[0], dtype=torch.long)))
+
+
+def half_frozen():
+    return HalfFrozen(), (torch.randn(8, 16), torch.randint(4, (8,)))
+
+
+#: Where its stages begin, by strategy.
+HALF_FROZEN_CUTS = {"zb-h1": ["middle"], "zb-v": ["middle", "places", "head"]}
+
+
 def made(name):
     """The model, its inputs, its targets, its loss; the same in every process."""
     torch.manual_seed(1)
-    model, data, *of_model = getattr(test_models, name)()
+    model, data, *of_model = (globals().get(name) or getattr(test_models, name))()
     model = without_randomness(model)
     if isinstance(data, dict):
         return model, data, None, None
@@ -61,7 +82,8 @@ def made(name):
 
 
 def whole_losses(model, inputs, target, loss_fn):
-    """Of the module alone, on the same micro-batches."""
+    """Of the module alone, with PyTorch's order of sums: gradients of the micro-batches are added,
+    then divided by their number. Batch norm after few numbers makes much of other roundings."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     found = []
     for _ in range(STEPS):
@@ -75,16 +97,19 @@ def whole_losses(model, inputs, target, loss_fn):
         else:
             pairs = zip(inputs.chunk(PARTS), target.chunk(PARTS))
             of_parts = [loss_fn(model(x), y) for x, y in pairs]
-        mean = sum(of_parts) / PARTS
-        mean.backward()
+        for one in of_parts:
+            one.backward()
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.grad /= PARTS
         optimizer.step()
-        found.append(mean.item())
+        found.append(sum(one.item() for one in of_parts) / PARTS)
     return found
 
 
 def pipeline_losses(stages, schedule, inputs, target):
     weights = [weight for stage in stages for weight in stage.submod.parameters()]
-    optimizer = torch.optim.SGD(weights, lr=0.05)
+    optimizer = torch.optim.SGD(weights or [torch.zeros(1)], lr=0.05)  # a stage may have none
     found = []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -163,6 +188,15 @@ def costs_of(name):
 
     model, inputs, _, _ = made(name)
     return penstock.profile(model, inputs, batch_size=2, samples=1)
+
+
+def plan_with_cuts(costs, strategy, begins):
+    document = plan(costs, strategy)
+    layers = [layer["name"] for layer in costs["layers"]]
+    cuts = [0, *(layers.index(name) for name in begins), len(layers)]
+    for k, stage in enumerate(document["stages"]):
+        stage["layers"] = layers[cuts[k] : cuts[k + 1]]
+    return document
 
 
 def plan(costs, strategy="1f1b-flush", **options):
@@ -260,6 +294,14 @@ class PytorchTest(unittest.TestCase):
         plans |= {f"small_gpt.{strategy}": plan(costs, strategy) for strategy in STRATEGIES}
         self.trains({**plans, "small_gpt.split": plan(costs, format="pytorch")})
         print(f"{models} of {len(makers)} models trained", file=sys.stderr)
+
+    def test_weights_behind_no_gradient_are_trained(self):
+        """PyTorch's divided backward passes leave them without one."""
+        costs = costs_of("half_frozen")
+        self.trains({
+            f"half_frozen.{strategy}": plan_with_cuts(costs, strategy, begins)
+            for strategy, begins in HALF_FROZEN_CUTS.items()
+        })  # fmt: skip
 
     def test_it_refuses_what_pytorch_cannot(self):
         import penstock.pytorch
