@@ -54,7 +54,7 @@ _OF_TRAINING = {
 
 def __getattr__(name: str) -> Any:
     """What most programs do not need is imported when it is named."""
-    if name in ("data", "loggers", "pytorch", "text", "transformers"):
+    if name in ("data", "lightning", "loggers", "pytorch", "text", "transformers"):
         return importlib.import_module(f"penstock.{name}")
     if name not in _OF_TRAINING:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
