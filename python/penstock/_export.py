@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import os
+import re
 import traceback
 import warnings
 from pathlib import Path
@@ -26,6 +27,8 @@ _SHORT_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", 
 TARGET_NUMBER = "num_items_in_batch"
 #: The form of a mixture of experts whose program is the same for all tokens.
 _EXPERTS = "batched_mm"
+#: Of the lengths that a model can have, in a message of torch.export.
+_LENGTHS = re.compile(r"Dim\('length'(?:, min=(?P<least>\d+))?(?:, max=(?P<most>\d+))?\)")
 
 
 def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -368,12 +371,12 @@ def _length_of(values: Iterable[Any]) -> int:
 
 def _dynamic_sizes(
     module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], length: int,
-    least: int,
+    least: int, most: int | None,
 ) -> Any:  # fmt: skip
-    """What torch.export takes: batches of any size, and sequences of any length from `least` on
-    (`length`: that of the example; 0: as it is)."""
+    """What torch.export takes: batches of any size, and sequences of any length from `least` to
+    `most` (`length`: that of the example; 0: as it is)."""
     batch = torch.export.Dim("batch", min=1)
-    places = torch.export.Dim("length", min=least)
+    places = torch.export.Dim("length", min=least, max=most)
 
     def dynamic(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
@@ -391,17 +394,24 @@ def _dynamic_sizes(
 def _program(
     module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], length: int
 ) -> torch.export.ExportedProgram:
-    for least in (2, 3):
-        shapes = _dynamic_sizes(module, arguments, keywords, length, least)
+    least, most = 2, None
+    for _ in range(4):
+        shapes = _dynamic_sizes(module, arguments, keywords, length, least, most)
         try:
             return torch.export.export(
                 module, arguments, keywords, dynamic_shapes=shapes, strict=False
             )
         except torch._dynamo.exc.UserError as error:
-            # A model that shifts its logits itself (`logits[:, :-1]`) needs two places of these.
-            if least > 2 or "Dim('length', min=3)" not in str(error):
+            # A model that shifts its logits itself (`logits[:, :-1]`) needs two places of these; a
+            # weight for each place ends at its size.
+            bounds = _LENGTHS.search(str(error))
+            before = least, most
+            least = int(bounds["least"] or least) if bounds else least
+            most = int(bounds["most"]) if bounds and bounds["most"] else most
+            if before == (least, most):
                 raise
-    raise AssertionError("the last one returns or raises")
+            refused = error
+    raise refused
 
 
 def exported(

@@ -422,6 +422,28 @@ class AnyLength(unittest.TestCase):
         with self.assertRaisesRegex(penstock.PenstockError, "'ids': expected"):
             trainer.step((ids[:, :2], ids[:, :2]))
 
+    def test_a_model_with_places_takes_no_longer_sequences(self):
+        class Placed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.places = nn.Embedding(IDS, 8), nn.Parameter(torch.randn(1, 16, 8))
+                self.head = nn.Linear(8, IDS)
+
+            def forward(self, ids):
+                return self.head(torch.tanh(self.embed(ids) + self.places[:, : ids.shape[1]]))
+
+        torch.manual_seed(1)
+        module, ids = Placed(), torch.randint(2, IDS, (8, 9))
+        trainer = penstock.Trainer(module, ids, batch_size=8, strategy="serial", workers=1,
+                                   micro_batches=2, any_length=True, progress=False)  # fmt: skip
+        for length in (9, 2, 16):
+            ids = torch.randint(2, IDS, (8, length))
+            wanted = trainer.evaluate((ids, ids))["loss"]
+            self.assertAlmostEqual(trainer.step(ids, ids)["loss"], wanted, delta=1e-5)
+        ids = torch.randint(2, IDS, (8, 17))
+        with self.assertRaisesRegex(penstock.PenstockError, "'ids' has a size of 17, .* to 16"):
+            trainer.step(ids, ids)
+
     def test_what_does_not_fit_together_is_refused(self):
         (example, _), *_ = self.batches([9])
         trainer = penstock.Trainer(self.Speaker(), example, batch_size=8, any_length=True,
