@@ -158,8 +158,8 @@ rm -rf "$PARTS"
 for version in "${versions[@]}"; do add_torch "$version"; done
 pack
 if [[ "$source" == yes ]]; then
-  run "$TOOLS/bin/python" -c \
-    'import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])' "$output"
+  run "$TOOLS/bin/python" -c "from scikit_build_core.build import build_sdist; import sys
+build_sdist(sys.argv[1])" "$output"
 fi
 [[ "$check" == no ]] || check_wheel
 say "$(du -h "$own"*.whl | tr '\t' ' ')"
