@@ -97,6 +97,18 @@ struct Shown {
   }
 };
 
+/// Ends the bar before an error is printed: the sink of the log keeps it until the program ends.
+class BarEnd {
+ public:
+  explicit BarEnd(const Shown& shown) : shown_(shown) {}
+  ~BarEnd() { shown_.finish(); }
+  BarEnd(const BarEnd&) = delete;
+  BarEnd& operator=(const BarEnd&) = delete;
+
+ private:
+  const Shown& shown_;
+};
+
 void show_plan(const plan::Plan& plan, int64_t threads, const Shown& shown) {
   const std::string text = report::plan_table(plan) + "\n" + job::plan_advice(plan, threads);
   if (shown.lines != nullptr)
@@ -107,6 +119,7 @@ void show_plan(const plan::Plan& plan, int64_t threads, const Shown& shown) {
 
 int run_train(const options::TrainRequest& request, job::Job* job,
               const job::PrepareOptions& options, const Shown& shown) {
+  const BarEnd bar_end(shown);
   const bool has_console = shown.lines == nullptr;
   if (has_console && job != nullptr && !job->is_first()) show_warnings(job->rank());
   const job::PreparedRun run = job::prepare(request, job, options);
