@@ -12,6 +12,7 @@
 #include "penstock/model/parameter_optimizers.h"
 #include "penstock/model/precision.h"
 #include "penstock/options/check_profile.h"
+#include "penstock/plan/low_rank.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
 #include "penstock/shard/tensor_shares.h"
@@ -85,6 +86,8 @@ planner::PlanOptions options_of(const model::Model& model, const AutoPlanRequest
       model, train::compensated_optimizer(request.optimizer, request.compensation));
   if (request.sync && request.sync->sync == plan::GradientSync::DiLoCo)
     options.optimizer_state_per_weight += request.outer.state_per_weight();
+  if (request.sync && request.sync->sync == plan::GradientSync::PowerSgd)
+    options.optimizer_state_per_weight += plan::kErrorsPerWeight;
   return options;
 }
 

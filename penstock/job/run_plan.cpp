@@ -66,8 +66,7 @@ void set_sync(const options::PlanSection& asked, plan::Plan& plan, const Listene
   const auto before = std::pair(plan.sync_method(), plan.gradient_precision);
   const plan::SyncMethod method =
       asked.sync ? asked.sync->method.value_or(before.first) : before.first;
-  plan.sync = method.sync;
-  plan.sync_every = method.every;
+  plan.set_sync_method(method);
   plan.gradient_precision = asked.gradient_precision.value_or(plan.gradient_precision);
   if (asked.file.empty() || before == std::pair(method, plan.gradient_precision)) return;
   plan.explanation.notes.clear();
@@ -100,6 +99,8 @@ std::string why_no_teams(const options::TrainRequest& request) {
     return fmt::format("--sync {} adds changes of weights, not gradients",
                        to_string(*sync->method));
   }
+  if (sync && sync->method && sync->method->sync == plan::GradientSync::PowerSgd)
+    return fmt::format("--sync {} makes factors of whole weights", to_string(*sync->method));
   if (request.data.carry_state) return "--carry-state keeps states that members would share";
   if (request.data.coverage_penalty > 0) return "--coverage-penalty looks into whole layers";
   const model::OptimizerSpec optimizer = options::optimizer_of(request);

@@ -28,7 +28,7 @@ std::string servers_warning(const Job& job, const train::TrainOptions& train) {
   if (train.plan.replicas() == std::vector<int>(train.plan.stages.size(), 1)) {
     why = "the plan has no replicas, so there are no gradients to add";
   } else if (sync == plan::GradientSync::Ordered || sync == plan::GradientSync::Ring ||
-             sync == plan::GradientSync::DiLoCo) {
+             sync == plan::GradientSync::DiLoCo || sync == plan::GradientSync::PowerSgd) {
     why = fmt::format(
         "--sync {} does not use {} (expected summation, hierarchical, parameter-server or "
         "asynchronous)",

@@ -108,6 +108,7 @@ class Estimate {
     cost.weight_bytes = detail::tensor_bytes(model_.parameter_count(id));
     cost.constant_bytes = model_.layer(id).constant_bytes();
     cost.tied_bytes = model_.tied_bytes(id);
+    cost.matrices = detail::weight_matrices(model_.layer(id));
     for (const ParameterSpec& spec : model_.layer(id).parameters()) {
       const int64_t numbers = detail::batch_numbers({spec.shape}, 1);
       if (cost.backward_ns > 0) {

@@ -225,6 +225,7 @@ class RangeMeasurement {
     if (coverage_.stand_in[id.index()] == id)
       cost.stash_bytes = saturating_add(cost.stash_bytes, measured_.bytes[place_of(id)].samples);
     cost.tied_bytes = model_.tied_bytes(id);
+    cost.matrices = detail::weight_matrices(model_.layer(id));
     cost.constant_bytes = model_.layer(id).constant_bytes();
     return cost;
   }

@@ -129,4 +129,16 @@ int64_t checked_parameter_count(const Layer& layer, const std::string& name) {
   return count;
 }
 
+std::vector<profile::WeightMatrix> weight_matrices(const Layer& layer) {
+  std::vector<profile::WeightMatrix> matrices;
+  for (const ParameterSpec& spec : layer.parameters()) {
+    if (spec.shape.size() < 2) continue;
+    profile::WeightMatrix matrix{.rows = spec.shape.front(), .columns = 1};
+    for (size_t d = 1; d < spec.shape.size(); ++d)
+      matrix.columns = saturating_mul(matrix.columns, spec.shape[d]);
+    matrices.push_back(matrix);
+  }
+  return matrices;
+}
+
 }  // namespace penstock::model::detail

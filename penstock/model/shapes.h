@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
+#include "penstock/profile/profile.h"
 
 namespace penstock::model::detail {
 
@@ -40,5 +41,7 @@ std::vector<Shape> infer_shapes(const Layer& layer, const std::string& name,
 /// Trainable numbers in the layer. Throws ConfigError naming the layer for a malformed parameter or
 /// buffer.
 int64_t checked_parameter_count(const Layer& layer, const std::string& name);
+/// LayerCost::matrices of its parameters.
+std::vector<profile::WeightMatrix> weight_matrices(const Layer& layer);
 
 }  // namespace penstock::model::detail

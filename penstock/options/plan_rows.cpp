@@ -40,6 +40,9 @@ std::string without_replicas(const RunFacts& facts) {
 bool is_asynchronous(const TrainRequest& request) {
   return request.plan.sync && request.plan.sync->is(plan::GradientSync::Asynchronous);
 }
+bool has_factors(const TrainRequest& request) {
+  return request.plan.sync && request.plan.sync->is(plan::GradientSync::PowerSgd);
+}
 bool has_rounds(const TrainRequest& request) {
   return request.plan.sync && request.plan.sync->is(plan::GradientSync::DiLoCo);
 }
@@ -202,15 +205,16 @@ std::vector<Row> sync_rows() {
                 "predicted, or ordered within 0.5 % of it, or where the run is checked against one "
                 "worker. Under asynchronous replicas, also those of one rank, do not wait for each "
                 "other. Under diloco:H each copy of the pipeline makes H steps by itself, then "
-                "an outer optimiser steps the common weights by the mean of the changes. ring and "
-                "hierarchical change results by rounding",
+                "an outer optimiser steps the common weights by the mean of the changes. "
+                "powersgd:R sums matrices as factors of rank R. ring and hierarchical change "
+                "results by rounding",
         .idle =
             [](const RunFacts& facts) {
               const auto& sync = facts.request.plan.sync;
               return sync && !sync->method ? std::string() : without_replicas(facts);
             },
         .kept = [](const R& r) -> std::optional<std::string> {
-          if (has_rounds(r)) return name_of(*r.plan.sync);
+          if (has_rounds(r) || has_factors(r)) return name_of(*r.plan.sync);
           return is_asynchronous(r) ? "asynchronous" : "synchronous";
         }},
        {.name = "--sync-precision",

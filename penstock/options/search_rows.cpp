@@ -78,8 +78,9 @@ std::vector<SearchRow> kind_rows() {
            "--sync", searched_sync,
            "How replicas sum their gradients: ordered (with the bits of one thread), ring, "
            "parameter-server, summation, hierarchical (first inside each machine), asynchronous, "
-           "diloco:H (every H steps, changes of weights), or auto. auto is the fastest of those "
-           "before asynchronous. ring and hierarchical change results by rounding"),
+           "diloco:H (every H steps, changes of weights), powersgd:R (factors of rank R), or auto. "
+           "auto is the fastest of those before asynchronous. ring and hierarchical change results "
+           "by rounding"),
        row<OfSearch>("--sync-precision", searched_precision, std::string(kSyncPrecisionHelp)),
        row<OfSearch>("--boundary", searched_boundary, std::string(kBoundaryHelp)),
        choice_row<&Options::recompute>(

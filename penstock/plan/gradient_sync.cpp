@@ -28,37 +28,57 @@ std::string_view to_string(GradientSync sync) {
       return "hierarchical";
     case GradientSync::DiLoCo:
       return "diloco";
+    case GradientSync::PowerSgd:
+      return "powersgd";
   }
   return "ordered";
 }
 
 std::string to_string(const SyncMethod& method) {
-  if (method.sync != GradientSync::DiLoCo) return std::string(to_string(method.sync));
-  return fmt::format("{}:{}", to_string(method.sync), method.every);
+  if (method.sync == GradientSync::DiLoCo)
+    return fmt::format("{}:{}", to_string(method.sync), method.every);
+  if (method.sync == GradientSync::PowerSgd)
+    return fmt::format("{}:{}", to_string(method.sync), method.rank);
+  return std::string(to_string(method.sync));
 }
 
 namespace {
 
+/// A whole number from 1 to `most`; nothing where the text is none.
+std::optional<int64_t> parse_count(std::string_view text, int64_t most) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 1 || count > most)
+    return std::nullopt;
+  return count;
+}
+
 /// "diloco:500" in parts.
 SyncMethod parse_rounds(std::string_view name, std::string_view steps) {
-  SyncMethod method(GradientSync::DiLoCo, 0);
-  const auto [end, error] =
-      std::from_chars(steps.data(), steps.data() + steps.size(), method.every);
-  if (error == std::errc() && end == steps.data() + steps.size() && method.every >= 1 &&
-      method.every <= kMostStepsOfRound)
-    return method;
+  if (const auto every = parse_count(steps, kMostStepsOfRound))
+    return {GradientSync::DiLoCo, *every};
   throw ConfigError(
       fmt::format("gradient synchronisation '{}': expected the steps between two sums, 1 to {}, "
                   "such as diloco:100",
                   name.substr(0, 40), kMostStepsOfRound));
 }
 
+/// "powersgd:4" in parts.
+SyncMethod parse_factors(std::string_view name, std::string_view text) {
+  if (const auto rank = parse_count(text, kMostSyncRank)) return {GradientSync::PowerSgd, 1, *rank};
+  throw ConfigError(
+      fmt::format("gradient synchronisation '{}': expected the rank of the sums, 1 to {}, such as "
+                  "powersgd:4",
+                  name.substr(0, 40), kMostSyncRank));
+}
+
 std::optional<SyncMethod> find_sync(std::string_view name) {
   const std::string_view word = name.substr(0, name.find(':'));
   for (const GradientSync sync : kGradientSyncs) {
     if (word != to_string(sync)) continue;
-    if (sync == GradientSync::DiLoCo)
-      return parse_rounds(name, name.substr(std::min(name.size(), word.size() + 1)));
+    const std::string_view rest = name.substr(std::min(name.size(), word.size() + 1));
+    if (sync == GradientSync::DiLoCo) return parse_rounds(name, rest);
+    if (sync == GradientSync::PowerSgd) return parse_factors(name, rest);
     if (word == name) return sync;
   }
   return std::nullopt;
@@ -68,7 +88,9 @@ std::string names() {
   std::string text;
   for (const GradientSync sync : kGradientSyncs)
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", to_string(sync),
-                        sync == GradientSync::DiLoCo ? ":H" : "");
+                        sync == GradientSync::DiLoCo     ? ":H"
+                        : sync == GradientSync::PowerSgd ? ":R"
+                                                         : "");
   return text;
 }
 

@@ -22,6 +22,9 @@
 //
 // `diloco:H` adds changes of weights instead of gradients, and only at the end of each round of H
 // steps, as `ordered` does: 2(n-1)/(nH) M per step, in 2(n-1)/(nH) M/B.
+//
+// `powersgd:R` adds factors of R columns instead of matrices, as `ordered` does: its M is that of
+// the factors (low_rank.h).
 #pragma once
 
 #include <array>
@@ -54,24 +57,31 @@ enum class GradientSync : uint8_t {
   /// optimiser steps the weights that all had before, by the mean of what the replicas have changed
   /// since, and all go on from there (Douillard et al., 2023, algorithm 1).
   DiLoCo,
+  /// Gradients of matrices are added as the factors of an approximation of low rank, and what it
+  /// leaves out of a step is added to the replica's next gradients (Vogels, Karimireddy and Jaggi,
+  /// PowerSGD, 2019, algorithms 1 and 2).
+  PowerSgd,
 };
 
 inline constexpr std::array kGradientSyncs = {
     GradientSync::Ordered,   GradientSync::Ring,         GradientSync::ParameterServer,
     GradientSync::Summation, GradientSync::Asynchronous, GradientSync::Hierarchical,
-    GradientSync::DiLoCo};
+    GradientSync::DiLoCo,    GradientSync::PowerSgd};
 
-/// A method, and after how many steps it adds.
+/// A method, after how many steps it adds, and in which rank.
 struct SyncMethod {
   GradientSync sync = GradientSync::Ordered;
   int64_t every = 1;  ///< steps of a round, H; 1 for all methods but DiLoCo
+  int64_t rank = 0;   ///< of PowerSGD, R; 0 for all others
 
   // Most methods are their names.
-  constexpr SyncMethod(GradientSync the_sync = GradientSync::Ordered, int64_t the_every = 1)
-      : sync(the_sync), every(the_every) {}
+  constexpr SyncMethod(GradientSync the_sync = GradientSync::Ordered, int64_t the_every = 1,
+                       int64_t the_rank = 0)
+      : sync(the_sync), every(the_every), rank(the_rank) {}
   bool operator==(const SyncMethod&) const = default;
 };
 inline constexpr int64_t kMostStepsOfRound = 1'000'000'000;
+inline constexpr int64_t kMostSyncRank = 1024;
 
 /// How the outer optimiser of DiLoCo steps: SGD with Nesterov momentum. The paper's values.
 struct OuterStep {
@@ -83,12 +93,13 @@ struct OuterStep {
   bool operator==(const OuterStep&) const = default;
 };
 
-/// "ordered", "ring", "parameter-server", "summation", "asynchronous", "hierarchical", "diloco".
+/// "ordered", "ring", "parameter-server", "summation", "asynchronous", "hierarchical", "diloco",
+/// "powersgd".
 std::string_view to_string(GradientSync sync);
-/// The same, with the steps of a round: "diloco:500".
+/// The same, with the steps of a round or the rank: "diloco:500", "powersgd:4".
 std::string to_string(const SyncMethod& method);
-/// Throws ConfigError listing the names when `name` is none of them, or has no steps of a round
-/// where it needs some.
+/// Throws ConfigError listing the names when `name` is none of them, or has no steps of a round or
+/// rank where it needs one.
 SyncMethod parse_gradient_sync(std::string_view name);
 
 /// As parse_gradient_sync(), but nothing for "auto": the method is to be chosen.

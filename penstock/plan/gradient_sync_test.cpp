@@ -23,10 +23,17 @@ double slowest(int n, double g, int k, double c, double speed) {
 
 TEST(GradientSyncTest, NamesAreReadBack) {
   for (const GradientSync sync : kGradientSyncs) {
-    const SyncMethod method(sync, sync == GradientSync::DiLoCo ? 500 : 1);
+    const SyncMethod method(sync, sync == GradientSync::DiLoCo ? 500 : 1,
+                            sync == GradientSync::PowerSgd ? 4 : 0);
     EXPECT_EQ(parse_gradient_sync(to_string(method)), method);
   }
   EXPECT_EQ(to_string(SyncMethod(GradientSync::DiLoCo, 500)), "diloco:500");
+  EXPECT_EQ(to_string(SyncMethod(GradientSync::PowerSgd, 1, 4)), "powersgd:4");
+  for (const char* bad : {"powersgd", "powersgd:", "powersgd:0", "powersgd:4x", "powersgd:2000"}) {
+    EXPECT_THAT(tests::message_of<ConfigError>([&] { parse_gradient_sync(bad); }),
+                HasSubstr("expected the rank of the sums, 1 to 1024, such as powersgd:4"))
+        << bad;
+  }
   try {
     parse_gradient_sync("rings");
     FAIL();
@@ -90,7 +97,8 @@ TEST(GradientSyncTest, AChoiceMayBeAutoAndErrorsNameTheOption) {
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
                  "unknown gradient synchronisation 'ringg', expected one of auto, ordered, "
-                 "ring, parameter-server, summation, asynchronous, hierarchical, diloco:H");
+                 "ring, parameter-server, summation, asynchronous, hierarchical, diloco:H, "
+                 "powersgd:R");
   }
   EXPECT_EQ(parse_sync_choice("diloco:1"), SyncMethod(GradientSync::DiLoCo, 1));
   for (const char* text : {"diloco", "diloco:", "diloco:0", "diloco:-1", "diloco:2x", "diloco:1e3",

@@ -196,6 +196,7 @@ struct Plan {
   int64_t slack = 0;
   GradientSync sync = GradientSync::Ordered;          ///< how replicas add their gradients
   int64_t sync_every = 1;                             ///< SyncMethod::every
+  int64_t sync_rank = 0;                              ///< SyncMethod::rank
   FloatType gradient_precision = FloatType::Float32;  ///< in which these travel
   Precision precision = Precision::Float32;           ///< in which the stages compute
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
@@ -213,7 +214,12 @@ struct Plan {
   /// The weight policy and, where there is one, its compensation: "stash, compensated by predict".
   std::string weights_text() const;
   int num_workers() const;
-  SyncMethod sync_method() const { return {sync, sync_every}; }
+  SyncMethod sync_method() const { return {sync, sync_every, sync_rank}; }
+  void set_sync_method(const SyncMethod& method) {
+    sync = method.sync;
+    sync_every = method.every;
+    sync_rank = method.rank;
+  }
   /// Whether workers hold several stages: then `worker_of_replica` says which.
   bool shares_workers() const { return !worker_of_replica.empty(); }
   std::vector<int> replicas() const;

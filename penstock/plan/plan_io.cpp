@@ -374,9 +374,7 @@ Plan read_plan(const JsonReader& root) {
   }
   plan.slack = root.integer_or("slack", 0, 0);
   const int64_t keep = root.integer_or("keep", 0, 0);
-  const SyncMethod method = named_or(root, "sync", SyncMethod{}, parse_gradient_sync);
-  plan.sync = method.sync;
-  plan.sync_every = method.every;
+  plan.set_sync_method(named_or(root, "sync", SyncMethod{}, parse_gradient_sync));
   plan.gradient_precision =
       named_or(root, "sync_precision", plan.gradient_precision, parse_sync_precision);
   plan.precision = named_or(root, "precision", plan.precision, parse_precision);

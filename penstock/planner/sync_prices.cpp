@@ -28,20 +28,15 @@ std::optional<plan::MachineSum> inside(const CostModel& model, const plan::Plan&
   return model.machine_sum(replicated.weight_bytes, replicated.replicas, level);
 }
 
-void set_method(plan::Plan& plan, const plan::SyncMethod& method) {
-  plan.sync = method.sync;
-  plan.sync_every = method.every;
-}
-
 }  // namespace
 
 std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluster::Cluster& cluster,
                                    const plan::Plan& plan, bool global_norm) {
   std::vector<SyncPrice> prices;
-  // Under diloco nothing travels while workers compute.
+  // Under diloco and powersgd nothing travels while workers compute.
   plan::Plan ordered = plan;
-  if (plan.sync == GradientSync::DiLoCo) {
-    set_method(ordered, GradientSync::Ordered);
+  if (plan.sync == GradientSync::DiLoCo || plan.sync == GradientSync::PowerSgd) {
+    ordered.set_sync_method(GradientSync::Ordered);
     ordered = reprice(ordered, profile, cluster, "penstock", global_norm);
   }
   const bool between_ranks =
@@ -54,7 +49,7 @@ std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluste
   std::sort(syncs.begin(), syncs.end());  // as kGradientSyncs
   for (const GradientSync sync : syncs) {
     plan::Plan other = plan;
-    set_method(other, sync == own ? plan.sync_method() : sync);
+    other.set_sync_method(sync == own ? plan.sync_method() : sync);
     other = reprice(other, profile, cluster, "penstock", global_norm);
     SyncPrice price{.sync = sync,
                     .throughput_samples_per_s = other.prediction.throughput_samples_per_s};

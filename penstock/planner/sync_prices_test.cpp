@@ -128,6 +128,38 @@ TEST(SyncPrices, OfARoundEachStepHasItsPart) {
   }
 }
 
+TEST(SyncPrices, OfFactorsTheBytesOfFactorsCount) {
+  profile::Profile profile = heavy();  // 8,000,000 bytes, and 300,000 of vectors
+  profile.costs[1].matrices = {{.rows = 1000, .columns = 2000}, {.rows = 4, .columns = 2}};
+  const int64_t bytes = 4 * 4 * 3000 + 300'000;
+  for (const auto& cluster : {two_servers(), flat_cluster(4, 1'000'000'000)}) {
+    const auto planned = [&](const profile::Profile& of, const char* sync) {
+      PlanOptions options;
+      options.strategy = plan::Strategy::DataParallel;
+      options.sync = plan::parse_sync_choice(sync);
+      return *make_plan(of, cluster, options).plan;
+    };
+    const plan::Plan ordered = planned(profile, "ordered");
+    const plan::Plan factors = planned(profile, "powersgd:4");
+    EXPECT_EQ(factors.sync_method(), plan::SyncMethod(GradientSync::PowerSgd, 1, 4));
+    EXPECT_TRUE(factors.stages[0].buckets.empty());
+    const double share = static_cast<double>(bytes) / 8'300'000;
+    EXPECT_NEAR(static_cast<double>(factors.stages[0].sync_ns),
+                static_cast<double>(ordered.stages[0].sync_ns) * share,
+                1e-3 * static_cast<double>(ordered.stages[0].sync_ns));
+    EXPECT_EQ(sum_wait_ns(factors, factors.stages[0]), factors.stages[0].sync_ns);
+    ASSERT_EQ(factors.prediction.bytes_per_sample.size(),
+              ordered.prediction.bytes_per_sample.size());
+    for (size_t l = 0; l < cluster.levels.size(); ++l) {
+      EXPECT_NEAR(factors.prediction.bytes_per_sample[l],
+                  ordered.prediction.bytes_per_sample[l] * share, 1e-6);
+    }
+    // Weights whose shapes are not known count whole.
+    EXPECT_EQ(planned(heavy(), "powersgd:4").prediction.bytes_per_sample,
+              ordered.prediction.bytes_per_sample);
+  }
+}
+
 TEST(SyncPrices, WithoutAStrategyRoundsAreThoseOfDataParallelism) {
   const PlanOptions options{.sync = plan::SyncMethod(plan::GradientSync::DiLoCo, 10)};
   const auto found = make_plan(heavy(), two_servers(), options);
@@ -138,7 +170,7 @@ TEST(SyncPrices, WithoutAStrategyRoundsAreThoseOfDataParallelism) {
 TEST(SyncPrices, ThePlansOwnMethodIsNeverLeftOut) {
   for (const auto& cluster : {two_servers(), flat_cluster(4, 1'000'000'000)}) {
     for (const GradientSync sync : plan::kGradientSyncs) {
-      const plan::Plan plan = summed_by(cluster, to_string(plan::SyncMethod(sync, 50)));
+      const plan::Plan plan = summed_by(cluster, to_string(plan::SyncMethod(sync, 50, 4)));
       std::vector<GradientSync> syncs;
       for (const SyncPrice& price : sync_prices(heavy(), cluster, plan, false))
         syncs.push_back(price.sync);

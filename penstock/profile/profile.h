@@ -52,6 +52,13 @@ struct TensorShare {
   bool operator==(const TensorShare&) const = default;
 };
 
+/// A weight of two or more dimensions: the first one against the rest.
+struct WeightMatrix {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool operator==(const WeightMatrix&) const = default;
+};
+
 /// Costs of one layer for one micro-batch of `Profile::batch_size` samples.
 struct LayerCost {
   int64_t forward_ns = 0;   ///< mean of the samples
@@ -94,6 +101,8 @@ struct LayerCost {
   /// Outputs that do not lie in memory one number after the other, such as transposed ones.
   std::vector<int> strided_outputs = {};
   TensorShare team = {};  ///< nothing is spread where it is not known
+  /// Weights of two or more dimensions, in their order; empty where they are not known.
+  std::vector<WeightMatrix> matrices = {};
 
   bool operator==(const LayerCost&) const = default;
 };

@@ -123,6 +123,8 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
   if (cost.saves != LayerSaves{}) json["saves"] = write_saves(cost.saves);
   if (!cost.strided_outputs.empty()) json["strided_outputs"] = cost.strided_outputs;
   if (cost.loss_ns > 0) json["loss_ns"] = cost.loss_ns;
+  for (const WeightMatrix& matrix : cost.matrices)
+    json["matrices"].push_back({matrix.rows, matrix.columns});
   if (cost.team != TensorShare{}) json["team"] = write_team(cost.team);
   if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
   return json;
@@ -214,6 +216,13 @@ LayerCost read_cost(const JsonReader& reader) {
     for (const JsonReader& output : strided->elements())
       cost.strided_outputs.push_back(
           static_cast<int>(output.integer(0, std::ssize(cost.output_bytes) - 1)));
+  }
+  if (const auto matrices = reader.find("matrices")) {
+    for (const JsonReader& matrix : matrices->elements()) {
+      const auto sizes = matrix.elements(2);
+      if (sizes.size() != 2) matrix.fail("expected [rows, columns] of a weight");
+      cost.matrices.push_back({sizes[0].integer(1), sizes[1].integer(1)});
+    }
   }
   if (const auto team = reader.find("team")) cost.team = read_team(*team);
   const int64_t outputs = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(),

@@ -48,6 +48,7 @@ struct PipelineOptions {
   /// these are cut into runs. How the common weights step then.
   int64_t sync_every = 1;
   plan::OuterStep outer = {};
+  int64_t sync_rank = 0;  ///< under `powersgd`: of the sums
   /// In which gradients travel between replicas (plan/sync_precision.h). Not `asynchronous` with 16
   /// bits.
   FloatType gradient_precision = FloatType::Float32;

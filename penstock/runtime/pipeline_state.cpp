@@ -83,6 +83,16 @@ model::Tensors own_state(const Replica& replica, size_t weight) {
   return parts;
 }
 
+/// The numbers of what PowerSGD keeps among a stage's states.
+struct LowRankStates {
+  explicit LowRankStates(const Stages& stages)
+      : factor(stages.optimizer.state_names().size()), size(stages.state_names().size()) {}
+  size_t error(int replica) const { return factor + 1 + static_cast<size_t>(replica); }
+
+  size_t factor;
+  size_t size;
+};
+
 RoundLayout layout_of(const Stages& stages) {
   return {stages.counts.front(), stages.optimizer.state_names().size(),
           stages.outer->state_names().size()};
@@ -105,6 +115,16 @@ void load_round(const Stages& stages, const std::vector<model::Tensors>& all, Re
   state.clear();
   for (size_t s = 0; s < replica.round->state().size(); ++s) state.push_back(all[layout.outer(s)]);
   replica.round->load(all[layout.start()], state);
+}
+
+/// Those of the optimiser, and what PowerSGD keeps.
+void load_low_rank(const Stages& stages, const model::Tensors& weights,
+                   const std::vector<model::Tensors>& all, Replica& replica) {
+  const LowRankStates numbers(stages);
+  replica.weights.load(weights,
+                       {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(numbers.factor)});
+  if (!replica.low_rank) return;
+  replica.low_rank->load(all[numbers.factor], all[numbers.error(replica.replica)]);
 }
 
 }  // namespace
@@ -198,7 +218,45 @@ std::vector<model::Tensors> PipelineState::whole_state(size_t stage) const {
   if (stages_.shares_state(stage)) return gathered_state(stage);
   const auto& own = stages_.replicas[stage];
   const bool is_first = !own.empty() && own.front()->replica == 0;
-  return is_first ? own.front()->weights.state() : std::vector<model::Tensors>{};
+  std::vector<model::Tensors> state =
+      is_first ? own.front()->weights.state() : std::vector<model::Tensors>{};
+  return sums_factors_ ? low_rank_state(stage, std::move(state)) : state;
+}
+
+std::vector<model::Tensors> PipelineState::low_rank_state(size_t stage,
+                                                          std::vector<model::Tensors> all) const {
+  const auto& own = stages_.replicas[stage];
+  const bool is_first = !own.empty() && own.front()->replica == 0;
+  const LowRankStates numbers(stages_);
+  const size_t weights = stages_.modules[stage]->weight_offsets().back();
+  if (is_first) {
+    for (model::Tensors& state : all) state = own.front()->device->to_host(std::move(state));
+    all.resize(numbers.size, model::Tensors(weights, at::empty({0}, at::kFloat)));
+  }
+  if (!stages_.sums_factors(stage)) return all;
+  if (is_first) {
+    all[numbers.factor] = own.front()->low_rank->factors();
+    for (const auto& replica : own)
+      all[numbers.error(replica->replica)] = replica->low_rank->errors();
+  }
+  // Weight by weight, so that little is on its way at a time.
+  for (size_t w = 0; w < weights && stages_.is_spread(stage); ++w) {
+    net::WireWriter out;
+    for (const auto& replica : own) {
+      if (is_first) continue;
+      out.put<int32_t>(replica->replica);
+      put_tensors(out, {replica->low_rank->errors()[w]});
+    }
+    Wait wait = wait_for(stages_.options.deadline);
+    for (const std::string& text : stages_.world->all_gather(out.take(), wait)) {
+      net::WireReader in(text);
+      while (is_first && !in.empty()) {
+        const auto replica = in.get<int32_t>();
+        all[numbers.error(replica)][w] = get_tensors(in).front();
+      }
+    }
+  }
+  return all;
 }
 
 std::vector<model::Tensors> PipelineState::gathered_state(size_t stage) const {
@@ -290,7 +348,7 @@ std::vector<LayerSnapshot> PipelineState::own_layers() const {
       LayerSnapshot layer = tensors.layer(module, i);
       layer.weights = device.to_host(std::move(layer.weights));
       // What comes from several replicas is there already.
-      if (!stages_.shares_state(stage) && !stages_.has_rounds()) {
+      if (!stages_.shares_state(stage) && !stages_.has_rounds() && !sums_factors_) {
         for (model::Tensors& state : layer.optimizer_state)
           state = device.to_host(std::move(state));
       }
@@ -428,6 +486,8 @@ void PipelineState::load(size_t stage, const std::vector<LayerSnapshot>& layers)
     const auto scope = replica->device->compute().enter();
     if (replica->round)
       load_round(stages_, tensors.state, *replica);
+    else if (sums_factors_)
+      load_low_rank(stages_, tensors.weights, tensors.state, *replica);
     else
       replica->weights.load(tensors.weights, tensors.state);
     PENSTOCK_CHECK(tensors.buffers.size() == replica->buffers.size(), tensors.buffers.size());

@@ -14,7 +14,11 @@ namespace penstock::runtime {
 class PipelineState {
  public:
   /// `steps`: that were made.
-  PipelineState(Stages& stages, int64_t steps) : stages_(stages), steps_(steps) {}
+  PipelineState(Stages& stages, int64_t steps)
+      : stages_(stages),
+        steps_(steps),
+        sums_factors_(stages.state_names().size() > stages.optimizer.state_names().size() &&
+                      !stages.has_rounds()) {}
 
   std::vector<LayerSnapshot> snapshot() const;                ///< collective
   std::vector<model::Tensors> carried(int64_t places) const;  ///< collective
@@ -34,6 +38,8 @@ class PipelineState {
   std::vector<model::Tensors> whole_state(size_t stage) const;
   /// The same where the replicas share it out.
   std::vector<model::Tensors> gathered_state(size_t stage) const;
+  /// `state` of the optimiser and what PowerSGD keeps of all replicas, in the host's memory.
+  std::vector<model::Tensors> low_rank_state(size_t stage, std::vector<model::Tensors> state) const;
   /// The same where they train by themselves (round_layout.h), in the host's memory.
   std::vector<model::Tensors> round_state(size_t stage) const;
   /// Where replicas train by themselves: the weights that their round would make if it ended now,
@@ -47,6 +53,7 @@ class PipelineState {
 
   Stages& stages_;
   int64_t steps_;
+  bool sums_factors_;  ///< a stage's replicas do, so states have those of PowerSGD
 };
 
 }  // namespace penstock::runtime

@@ -6,6 +6,7 @@
 #include "penstock/model/layer.h"
 #include "penstock/runtime/carried_states.h"
 #include "penstock/runtime/device/worker_device.h"
+#include "penstock/runtime/low_rank_state.h"
 #include "penstock/runtime/round_state.h"
 #include "penstock/runtime/stage_graphs.h"
 #include "penstock/runtime/stage_module.h"
@@ -28,8 +29,9 @@ struct Replica {
   bool has_trained = false;  ///< since the replicas' buffers were last made equal
   /// The replicas of the stage share out the optimiser's state: `weights` has a share.
   bool shares_state = false;
-  std::unique_ptr<RoundState> round = {};    ///< null: the replicas have the same weights
-  std::unique_ptr<StageGraphs> graphs = {};  ///< null: none are wanted
+  std::unique_ptr<RoundState> round = {};       ///< null: the replicas have the same weights
+  std::unique_ptr<LowRankState> low_rank = {};  ///< null: whole gradients are summed
+  std::unique_ptr<StageGraphs> graphs = {};     ///< null: none are wanted
 };
 
 }  // namespace penstock::runtime

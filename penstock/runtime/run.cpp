@@ -47,6 +47,12 @@ void add_stage(RunSetup& setup, const Stages& stages, size_t stage) {
     setup.state_sharing.push_back(StateSharing::None);
     return;
   }
+  if (stages.sums_factors(stage)) {
+    setup.weights.push_back(
+        low_rank_sums(low_rank_weights(stages, stage), stages.options.sync_rank));
+    setup.state_sharing.push_back(StateSharing::None);
+    return;
+  }
   setup.weights.push_back(weights_of(module));
   // A norm and weights that the stage uses twice need the whole gradients.
   const bool whole = shape.global_norm || !stages.ties.stages[stage].inside.empty();

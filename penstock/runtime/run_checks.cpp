@@ -83,6 +83,11 @@ void check_float16(const PipelineOptions& options, const ScheduleShape& shape) {
         "expected another way to sum, or bfloat16",
         to_string(options.sync)));
   }
+  if (options.sync == plan::GradientSync::PowerSgd) {
+    throw ConfigError(
+        "float16 leaves out steps, and under the synchronisation powersgd what a step leaves out "
+        "goes into the next one: expected another way to sum, or bfloat16");
+  }
   if (shape.policy == schedule::WeightPolicy::Current) {
     throw ConfigError(
         "in float16 each micro-batch has a loss scale of its own, and under weights current its "

@@ -57,6 +57,7 @@ void StageRun::claim_memory() const {
   const Replica& replica = context_.replica;
   replica.weights.claim_memory();
   if (replica.round) replica.round->claim_memory();
+  if (replica.low_rank) replica.low_rank->claim_memory();
   for (const at::Tensor& buffer : replica.buffers)
     model::set_memory_kind(buffer, MemoryKind::Constants);
 }

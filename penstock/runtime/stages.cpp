@@ -93,6 +93,12 @@ void check_sharding(const PipelineOptions& options, const model::Optimizer& opti
         "each of them steps all weights by itself; expected another way to sum, or whole states",
         to_string(options.sync)));
   }
+  if (options.sync == plan::GradientSync::PowerSgd) {
+    throw ConfigError(
+        "the optimiser's state cannot be shared out over replicas under the synchronisation "
+        "powersgd: each of them makes whole gradients out of the factors; expected another way to "
+        "sum, or whole states");
+  }
   if (options.precision != Precision::Float32) {
     throw ConfigError(fmt::format(
         "the optimiser's state is shared out only where the model computes in float32, found {}; "
@@ -177,9 +183,27 @@ void check_team_devices(const Site& site, const schedule::WorkerTable& table,
 
 }  // namespace
 
+std::vector<LowRankWeight> low_rank_weights(const Stages& stages, size_t stage) {
+  const StageModule& module = *stages.modules[stage];
+  std::vector<LowRankWeight> weights;
+  for (const LayerId id : module.layers()) {
+    const std::vector<model::ParameterSpec> specs = stages.model.layer(id).parameters();
+    for (size_t p = 0; p < specs.size(); ++p) {
+      weights.push_back(
+          {.shape = specs[p].shape, .seed = low_rank_seed(stages.options.seed, id, p)});
+    }
+  }
+  for (const std::vector<size_t>& group : stages.ties.stages[stage].inside) {
+    for (size_t k = 1; k < group.size(); ++k) weights[group[k]].is_copy = true;
+  }
+  for (const StageTies::Copy& copy : stages.ties.stages[stage].across)
+    weights[copy.weight].is_shared = true;
+  return weights;
+}
+
 StageWeights weights_of(const StageModule& module) {
   const std::vector<size_t>& offsets = module.weight_offsets();
-  return {module.weight_shapes(), {offsets.begin() + 1, offsets.end()}};
+  return {.shapes = module.weight_shapes(), .layer_ends = {offsets.begin() + 1, offsets.end()}};
 }
 
 Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
@@ -221,6 +245,11 @@ Stages::Stages(const model::Model& the_model, std::vector<StageId> layers,
 }
 
 void Stages::check_teams() const {
+  if (options.sync == plan::GradientSync::PowerSgd) {
+    throw ConfigError(
+        "members of a team have parts of the weights, and the synchronisation powersgd makes "
+        "factors of whole ones: expected another way to sum, or no teams");
+  }
   if (steps_alone(options.sync)) {
     throw ConfigError(
         fmt::format("members of a team have the same weights where these are not spread, and "
@@ -357,14 +386,25 @@ std::unique_ptr<Replica> Stages::make_replica(size_t stage, int number, WorkerId
               .carried = CarriedStates(module.carried_offsets().back()),
               .shares_state = shares_state(stage)});
   if (has_rounds()) replica->round = std::make_unique<RoundState>(replica->weights, *outer);
+  if (sums_factors(stage)) replica->low_rank = make_low_rank(stage);
   if (shares_weights(stage)) replica->weights.set_shared_memory(/*is_first=*/number == 0);
   if (options.device_graphs && !device.is_host())
     replica->graphs = std::make_unique<StageGraphs>(module, device.compute());
   return replica;
 }
 
+std::unique_ptr<LowRankState> Stages::make_low_rank(size_t stage) const {
+  return std::make_unique<LowRankState>(low_rank_weights(*this, stage), options.sync_rank,
+                                        options.gradient_precision);
+}
+
 std::vector<std::string> Stages::state_names() const {
   std::vector<std::string> names = optimizer.state_names();
+  const int most = *std::max_element(counts.begin(), counts.end());
+  if (options.sync == plan::GradientSync::PowerSgd && most > 1) {
+    names.emplace_back("powersgd.factor");
+    for (int r = 0; r < most; ++r) names.push_back(fmt::format("powersgd.error{}", r));
+  }
   if (!has_rounds()) return names;
   return RoundLayout(counts.front(), names.size(), outer->state_names().size())
       .names(names, outer->state_names());
@@ -377,7 +417,7 @@ bool Stages::shares_state(size_t stage) const {
 
 bool Stages::shares_weights(size_t stage) const {
   if (!options.flushes || counts[stage] == 1 || options.precision != Precision::Float32 ||
-      steps_alone(options.sync) || is_spread(stage) ||
+      steps_alone(options.sync) || sums_factors(stage) || is_spread(stage) ||
       !model::why_not_shared(optimizer.spec()).empty())
     return false;
   const std::vector<at::Device>& device_of_worker = world->site().device_of_worker;
@@ -400,7 +440,7 @@ bool Stages::has_gpu() const {
 }
 
 bool Stages::sums_on_gpus(size_t stage) const {
-  if (counts[stage] == 1 || steps_alone(options.sync)) return false;
+  if (counts[stage] == 1 || steps_alone(options.sync) || sums_factors(stage)) return false;
   // All workers of linked ranks have GPUs (DeviceLinks::open()).
   if (world->has_links()) return true;
   if (world->site().num_ranks() > 1) return false;

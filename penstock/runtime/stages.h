@@ -38,10 +38,15 @@ struct Stages {
   bool shares_weights(size_t stage) const;
   /// Whether replicas train by themselves for rounds of steps (GradientSync::DiLoCo).
   bool has_rounds() const { return outer != nullptr; }
+  /// Whether the stage's replicas sum factors of their gradients (GradientSync::PowerSgd).
+  bool sums_factors(size_t stage) const {
+    return options.sync == plan::GradientSync::PowerSgd && counts[stage] > 1;
+  }
   /// Of the outer optimiser.
   model::StepContext outer_step() const { return {.learning_rate = options.outer.learning_rate}; }
   /// Of each weight's state in a LayerSnapshot: the optimiser's; with rounds also those of
-  /// RoundState, of all replicas (round_layout.h).
+  /// RoundState, of all replicas (round_layout.h); under PowerSGD then the factor and the error of
+  /// each replica, without numbers where a stage has fewer.
   std::vector<std::string> state_names() const;
   /// Whether they are on several ranks.
   bool is_spread(size_t stage) const;
@@ -88,8 +93,13 @@ struct Stages {
   /// Where the tensors of this rank's replicas of a stage are; the CPU where it has none.
   at::Device memory_of(StageId stage) const;
   void make_modules();
+  /// Of a stage whose replicas sum factors.
+  std::unique_ptr<LowRankState> make_low_rank(size_t stage) const;
   std::unique_ptr<Replica> make_replica(size_t stage, int number, WorkerId worker) const;
 };
+
+/// The stage's weights under PowerSGD; by its flat list.
+std::vector<LowRankWeight> low_rank_weights(const Stages& stages, size_t stage);
 
 /// The shapes of the stage's weights, and where its layers end in their list.
 StageWeights weights_of(const StageModule& module);

@@ -6,6 +6,7 @@
 
 #include "penstock/model/optimizer.h"
 #include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/low_rank.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/plan/sync_rounds.h"
 #include "penstock/train/compensated_optimizer.h"
@@ -305,6 +306,13 @@ void check_trainable(const model::Model& model, const DataSplit& data,
   plan::check_sync_precision(sync, options.plan.gradient_precision);
   if (sync == plan::GradientSync::Asynchronous) check_asynchronous(model, options);
   plan::check_rounds(options.plan);
+  plan::check_low_rank(options.plan);
+  if (sync == plan::GradientSync::PowerSgd && scales_loss(options.plan.precision)) {
+    throw ConfigError(
+        "under the synchronisation powersgd what a step leaves out goes into the next one: "
+        "expected "
+        "float32, tf32 or bfloat16, which leave out no steps, found float16");
+  }
   if (sync == plan::GradientSync::DiLoCo) check_rounds(model, options);
 }
 

@@ -58,6 +58,7 @@ runtime::PipelineOptions pipeline_options(const PlannedModel& model, const Train
           .sync = options.plan.sync,
           .sync_every = options.plan.sync_every,
           .outer = options.outer,
+          .sync_rank = options.plan.sync_rank,
           .gradient_precision = options.plan.gradient_precision,
           .precision = options.plan.precision,
           .rounded_layers = model.per_layer(options.rounded_layers),

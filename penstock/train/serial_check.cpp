@@ -206,12 +206,37 @@ bool trains_in_rounds(const plan::Plan& plan) {
   return plan.sync == plan::GradientSync::DiLoCo && plan.stages.front().replicas > 1;
 }
 
+/// Whether replicas add factors of their gradients, as no single worker does.
+bool sums_factors(const plan::Plan& plan) {
+  return plan.sync == plan::GradientSync::PowerSgd &&
+         plan.replicas() != std::vector<int>(plan.stages.size(), 1);
+}
+
+/// Whether one worker does the same with the same micro-batches.
+bool has_serial_run(const plan::Plan& plan) {
+  return traits(plan.weights).drains && !trains_in_rounds(plan) && !sums_factors(plan);
+}
+
+std::string replay_text(const plan::Plan& plan) {
+  if (trains_in_rounds(plan)) {
+    return fmt::format(
+        "one thread that makes the steps of each of {} copies of the pipeline, and the outer ones",
+        plan.stages.front().replicas);
+  }
+  std::string text = "one thread that replays the same weight delays";
+  if (!sums_factors(plan)) return text;
+  const std::string factors =
+      fmt::format("factors of rank {} of each replica's gradients", plan.sync_rank);
+  return traits(plan.weights).drains ? fmt::format("one thread that sums the {}", factors)
+                                     : fmt::format("{} and sums the {}", text, factors);
+}
+
 /// Of the same training with messages as they are: on one worker, or in one thread.
 std::vector<double> losses_without_codings(const model::Model& model, const DataSplit& data,
                                            const TrainOptions& options, TrainOptions own) {
   own.plan = options.plan;
   plan::set_boundaries(own.plan, {});
-  if (traits(options.plan.weights).drains && !trains_in_rounds(options.plan)) {
+  if (has_serial_run(options.plan)) {
     own.plan = on_one_worker(own.plan, model);
     return run(model, data, own).losses;
   }
@@ -264,7 +289,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   const bool codes = is_coded(options.plan);
   const double tolerance =
       options.plan.precision == Precision::Float32 && !codes ? kTolerance : kShortTolerance;
-  if (traits(shape.policy).drains && !trains_in_rounds(options.plan)) {
+  if (has_serial_run(options.plan)) {
     check.reference = codes ? "one worker with the same micro-batches and coded boundaries"
                             : "one worker with the same micro-batches";
     if (has_several_kinds(options)) check.tolerance = tolerance;
@@ -290,13 +315,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     check.reference_grad_norms = std::move(serial.grad_norms);
     reference_weights = std::move(serial.weights);
   } else {
-    check.reference =
-        trains_in_rounds(options.plan)
-            ? fmt::format(
-                  "one thread that makes the steps of each of {} copies of the pipeline, "
-                  "and the outer ones",
-                  options.plan.stages.front().replicas)
-            : "one thread that replays the same weight delays";
+    check.reference = replay_text(options.plan);
     check.tolerance = tolerance;
     result = run(model, data, run_options);
     if (!is_first) return check;

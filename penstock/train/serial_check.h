@@ -43,10 +43,10 @@ struct SerialCheck {
 /// Trains for at most `steps` steps with the plan, and again as reference: under flush on one
 /// worker, with the same micro-batches, groups of gradients and coded boundaries; under a policy
 /// that delays weights in a single thread that replays the delays (serial_replay.h), and so under
-/// `diloco`, where each copy of the pipeline makes its own steps in turn. Starts from
-/// fresh weights, without evaluation, checkpoints or observers. With TrainOptions::world, rank 0
-/// makes the reference and compares; elsewhere the result is empty. Throws ConfigError (steps < 1,
-/// or recomputation under "latest", whose activations come from two versions), RuntimeError when
+/// `diloco`, where each copy of the pipeline makes its own steps in turn, and `powersgd`. Starts
+/// from fresh weights, without evaluation, checkpoints or observers. With TrainOptions::world, rank
+/// 0 makes the reference and compares; elsewhere the result is empty. Throws ConfigError (steps <
+/// 1, or recomputation under "latest", whose activations come from two versions), RuntimeError when
 /// stopped before the end, and the errors of train().
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
                                  const TrainOptions& options, int64_t steps);

@@ -28,6 +28,7 @@
 #include "penstock/train/coded_cuts.h"
 #include "penstock/train/compensated_optimizer.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/low_rank_replay.h"
 #include "penstock/train/step_numbers.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/check.h"
@@ -90,6 +91,13 @@ class GradientSums {
     }
     parts_[use].clear();
     return runtime::rounded(std::move(sum), precision);
+  }
+  /// The sums of the use's groups, so many of them; undefined where nothing was added.
+  model::Tensors take_groups(size_t use, int64_t groups) {
+    model::Tensors sums(static_cast<size_t>(groups));
+    for (auto& [group, part] : parts_[use]) sums[static_cast<size_t>(group)] = std::move(part);
+    parts_[use].clear();
+    return sums;
   }
 
  private:
@@ -156,18 +164,21 @@ class SerialReplay {
                          const std::vector<Versions>& versions, GradientSums& sums) const;
   /// What the losses of a mini-batch's micro-batches [begin, end) are a mean over.
   model::MiniBatchSize size_of(MiniBatchId mini_batch, int64_t begin, int64_t end) const;
-  /// How many replicas round the gradients of a use: each adds those of its own micro-batches. 1:
-  /// nothing is rounded.
-  int64_t rounding_replicas(size_t use) const {
+  /// How many replicas round or factor the gradients of a use: each adds those of its own
+  /// micro-batches. 1: none does.
+  int64_t apart(size_t use) const {
     const StageId stage = stage_of_layer_[uses_[use].layer.index()];
-    const bool rounds = is_short(precision_) && copy_.of == 1;
-    return rounds ? options_.plan.stages[stage.index()].replicas : 1;
+    const bool are_apart = (is_short(precision_) && copy_.of == 1) || has_factors();
+    return are_apart ? options_.plan.stages[stage.index()].replicas : 1;
   }
+  bool has_factors() const { return options_.plan.sync == plan::GradientSync::PowerSgd; }
   /// The model's outputs; what crosses a boundary is coded, both ways.
   model::Tensors forward(const model::Tensors& leaves, const model::Tensors& inputs,
                          const model::ForwardContext& context) const;
   /// By weight.
-  model::Tensors sums_of_weights(GradientSums sums) const;
+  model::Tensors sums_of_weights(GradientSums sums);
+  /// By use, what the replicas of its stage make of their gradients under PowerSGD.
+  model::Tensors sums_of_factors(GradientSums sums);
   const at::Tensor& weight(size_t use, int64_t version) const;
   /// The same, moved by so many steps.
   at::Tensor moved(size_t use, int64_t version, int64_t ahead) const;
@@ -220,6 +231,7 @@ class SerialReplay {
   int64_t first_version_ = 0;
   int64_t steps_ = 0;
   runtime::LossScale loss_scale_{runtime::LossScaleState{}};  ///< of this epoch
+  LowRankReplay factors_{options_};
   Replay result_;
 };
 
@@ -316,7 +328,7 @@ double SerialReplay::run_micro_batch(MicroBatchId b, const model::MiniBatchSize&
     at::Tensor gradient = gradients[use];
     if (gradient.defined()) gradient = model::as_float32(gradient);
     if (gradient.defined() && scale != 1) gradient = gradient * (1 / scale);
-    sums.add(use, b.value % rounding_replicas(use), gradient);
+    sums.add(use, b.value % apart(use), gradient);
   }
   return loss.loss_sum;
 }
@@ -347,12 +359,48 @@ model::Tensors SerialReplay::forward(const model::Tensors& leaves, const model::
   return whole_.outputs_of(values);
 }
 
-model::Tensors SerialReplay::sums_of_weights(GradientSums sums) const {
+model::Tensors SerialReplay::sums_of_factors(GradientSums sums) {
+  model::Tensors result(uses_.size());
+  const auto first_use = [&](size_t use) {
+    return static_cast<size_t>(
+        std::find(weight_of_use_.begin(), weight_of_use_.end(), weight_of_use_[use]) -
+        weight_of_use_.begin());
+  };
+  // Uses that are all of one stage are one weight to it.
+  std::vector<bool> is_one(uses_.size(), true);
+  for (size_t use = 0; use < uses_.size(); ++use) {
+    if (stage_of(use) != stage_of(first_use(use))) is_one[first_use(use)] = false;
+  }
+  std::map<size_t, model::Tensors> gradients;  // by use
+  for (size_t use = 0; use < uses_.size(); ++use) {
+    model::Tensors own = sums.take_groups(use, apart(use));
+    model::Tensors& all = gradients[is_one[first_use(use)] ? first_use(use) : use];
+    all.resize(own.size());
+    for (size_t k = 0; k < own.size(); ++k) {
+      if (own[k].defined()) all[k] = all[k].defined() ? all[k] + own[k] : own[k];
+    }
+  }
+  for (const auto& [use, parts] : gradients) {
+    const model::Shape shape = versions_.back()[weight_of_use_[use]].sizes().vec();
+    if (parts.size() == 1)
+      result[use] = parts.front();
+    else if (is_one[first_use(use)])
+      result[use] = factors_.sum(uses_[use], shape, parts, steps_);
+    else
+      result[use] = factors_.whole_sum(parts);
+  }
+  return result;
+}
+
+model::Tensors SerialReplay::sums_of_weights(GradientSums sums) {
   const at::NoGradGuard no_grad;
   model::Tensors result(weights_.size());
+  model::Tensors factored;
+  if (has_factors()) factored = sums_of_factors(std::move(sums));
   for (size_t use = 0; use < uses_.size(); ++use) {
-    const at::Tensor part =
-        sums.take(use, rounding_replicas(use) > 1 ? precision_ : FloatType::Float32);
+    const at::Tensor part = has_factors()
+                                ? factored[use]
+                                : sums.take(use, apart(use) > 1 ? precision_ : FloatType::Float32);
     at::Tensor& sum = result[weight_of_use_[use]];
     if (part.defined()) sum = sum.defined() ? sum + part : part;
   }

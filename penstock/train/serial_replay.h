@@ -24,10 +24,10 @@ struct Replay {
 /// Computes the same as train() with these options from fresh weights, up to rounding, for every
 /// strategy and policy of the plan: every stage reads the weight versions that the plan's lowered
 /// schedule names. Under `diloco` every copy of the pipeline makes its steps in turn, and the outer
-/// ones follow. Without checkpoints, evaluation or observers. Blocks for about as long as one
-/// worker needs; memory: the largest delay + 1 copies of the weights. Throws ConfigError like
-/// train(), RuntimeError when a layer fails or options.stop is set (checked before every
-/// mini-batch).
+/// ones follow; under `powersgd` replicas' gradients are summed as factors. Without checkpoints,
+/// evaluation or observers. Blocks for about as long as one worker needs; memory: the largest delay
+/// + 1 copies of the weights. Throws ConfigError like train(), RuntimeError when a layer fails or
+/// options.stop is set (checked before every mini-batch).
 Replay replay_serially(const model::Model& model, const DataSplit& data,
                        const TrainOptions& options);
 

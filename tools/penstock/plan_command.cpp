@@ -14,6 +14,7 @@
 
 #include "penstock/options/check_profile.h"
 #include "penstock/options/search_request.h"
+#include "penstock/plan/low_rank.h"
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/planner.h"
@@ -220,6 +221,8 @@ planner::PlanOptions search_options(const PlanArguments& arguments) {
       model::usual_state(train::compensated_optimizer(optimizer, plan.compensation));
   if (plan.sync && plan.sync->sync == plan::GradientSync::DiLoCo)
     plan.optimizer_state_per_weight += plan::OuterStep().state_per_weight();
+  if (plan.sync && plan.sync->sync == plan::GradientSync::PowerSgd)
+    plan.optimizer_state_per_weight += plan::kErrorsPerWeight;
   const std::string why = model::why_not_shared(optimizer);
   plan.share_weights = why.empty();
   if (!why.empty()) {

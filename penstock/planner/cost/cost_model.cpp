@@ -87,6 +87,16 @@ CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOve
              static_cast<double>(network_bytes_per_s_);
 }
 
+void CostModel::add_low_rank(double share) {
+  share_ = share;
+  // As if so many times the bytes passed.
+  for (std::vector<double>* cost : {&sum_ns_per_byte_, &own_ns_per_byte_, &processor_ns_per_byte_})
+    for (double& ns : *cost) ns *= share;
+  for (std::vector<int64_t>* rates : {&sum_bandwidth_bytes_per_s_, &own_bandwidth_bytes_per_s_})
+    for (int64_t& rate : *rates)
+      rate = static_cast<int64_t>(std::min(static_cast<double>(rate) / share, 0x1p62));
+}
+
 CostModel::Members CostModel::members(int replicas, Machines machines, double divisor) const {
   const double m = replicas;
   const double size = machine_size_;
@@ -147,7 +157,7 @@ double CostModel::peers_ns_per_byte(const Members& members, int level) const {
 
 bool CostModel::all_reduces() const {
   return sync_ == GradientSync::Ordered || sync_ == GradientSync::Ring ||
-         sync_ == GradientSync::DiLoCo || !(servers_ > 0);
+         sync_ == GradientSync::DiLoCo || sync_ == GradientSync::PowerSgd || !(servers_ > 0);
 }
 
 double CostModel::service_factor(double count) const {

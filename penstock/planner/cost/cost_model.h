@@ -122,6 +122,10 @@ class CostModel {
   /// that part of it. 1 unless this is called, before the model is used.
   void add_every(int64_t steps) { sync_every_ = steps; }
 
+  /// Of the bytes of weights only this share is summed, under PowerSGD; the same for all of them. 1
+  /// unless this is called, before the model is used.
+  void add_low_rank(double share);
+
   /// The smallest count in [least, most] with stage_ns(...) <= limit_ns, or 0 when there is none.
   virtual int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most,
                               int level, int64_t micro_batches) const = 0;
@@ -141,10 +145,11 @@ class CostModel {
   /// Whether a synchronisation of so many bytes goes through the servers.
   bool uses_servers(int64_t weight_bytes, int replicas, int level) const;
   /// Whether sums over workers that share a unit of `level` travel while they compute: those
-  /// between ranks do but for DiLoCo's, threads of one process wait for each other.
+  /// between ranks do but for those of DiLoCo and PowerSGD, threads of one process wait for each
+  /// other.
   bool hides(int level) const {
     return level > 0 && overlap_ == SyncOverlap::Hidden && sync_ != GradientSync::DiLoCo &&
-           !waits_for_sums(level);
+           sync_ != GradientSync::PowerSgd && !waits_for_sums(level);
   }
   /// What one synchronisation of so many bytes takes from a replica's computing (cluster::Level::
   /// processor_ns_per_gb), where its sums travel bucket by bucket: rounded up, saturating. It
@@ -173,8 +178,10 @@ class CostModel {
   /// What a sum moves through the links of a level of gradients with so many bytes in float32:
   /// threads of one process add them as they are.
   int64_t wire_bytes(int64_t weight_bytes, int level) const {
-    return topology_.path(level).by_reference ? weight_bytes
-                                              : plan::wire_bytes(weight_bytes, precision_);
+    const int64_t summed =
+        share_ == 1 ? weight_bytes
+                    : static_cast<int64_t>(static_cast<double>(weight_bytes) * share_ + 0.5);
+    return topology_.path(level).by_reference ? summed : plan::wire_bytes(summed, precision_);
   }
   SyncOverlap overlap() const { return overlap_; }
 
@@ -246,6 +253,7 @@ class CostModel {
   cluster::Topology topology_;
   GradientSync sync_;
   int64_t sync_every_ = 1;
+  double share_ = 1;  ///< of the weights' bytes that is summed
   SyncOverlap overlap_;
   FloatType precision_;
   plan::BoundaryCoding boundary_ = {};

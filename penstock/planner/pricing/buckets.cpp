@@ -24,9 +24,9 @@ bool uses_a_weight_twice(const graph::ModelGraph& graph, const std::vector<Layer
 void add_buckets(const Context& context, std::vector<LayerId> layers, int level, double speed,
                  plan::Stage& stage) {
   const CostModel& model = *context.model;
-  // The changes of a round are known only after its last step.
+  // The changes of a round are known only after its last step, and factors in SYNC.
   if (stage.replicas == 1 || stage.weight_bytes == 0 || model.topology().path(level).sums_wait ||
-      model.sync() == GradientSync::DiLoCo)
+      model.sync() == GradientSync::DiLoCo || model.sync() == GradientSync::PowerSgd)
     return;
   std::sort(layers.begin(), layers.end());
   std::vector<int64_t> weight_bytes;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/plan/low_rank.h"
 #include "penstock/planner/cost/named_models.h"
 #include "penstock/planner/cuts/cut_states.h"
 #include "penstock/profile/processor_text.h"
@@ -72,7 +73,8 @@ Choice possible_offload(const PlanOptions& options, const cluster::Cluster& clus
 
 /// What method and precision allow of `wanted`.
 Choice possible_sharding(Choice wanted, plan::GradientSync sync, Precision compute) {
-  const bool can = !steps_alone(sync) && compute == Precision::Float32;
+  const bool can =
+      !steps_alone(sync) && sync != plan::GradientSync::PowerSgd && compute == Precision::Float32;
   if (wanted == Choice::Never || (wanted == Choice::Auto && !can)) return Choice::Never;
   if (can) return wanted;
   if (compute != Precision::Float32) {
@@ -130,6 +132,21 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
   }
   add_counting_layers(profile, layers);
   return layers;
+}
+
+// Of the weights' bytes, what is summed in this rank; those whose shapes are not known whole.
+double summed_share(const profile::Profile& profile, int64_t rank) {
+  double all = 0;
+  double saved = 0;
+  for (const profile::LayerCost& cost : profile.costs) {
+    all += static_cast<double>(cost.weight_bytes);
+    for (const profile::WeightMatrix& matrix : cost.matrices) {
+      const plan::MatrixSizes sizes{.rows = matrix.rows, .columns = matrix.columns};
+      saved += 4.0 * static_cast<double>(plan::summed_numbers(sizes, 0) -
+                                         plan::summed_numbers(sizes, rank));
+    }
+  }
+  return all > 0 ? std::clamp((all - saved) / all, 1e-9, 1.0) : 1;
 }
 
 // The slowest device must be able to add everything up.
@@ -210,6 +227,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
     counting_model =
         make_cost_model(options.cost_model, cluster, sync, SyncOverlap::Waits, precision);
   model->add_every(method.every);
+  if (method.rank > 0) model->add_low_rank(summed_share(profile, method.rank));
   model->code_boundaries(boundary(), crossing());
   if (counting_model) counting_model->code_boundaries(boundary(), crossing());
   if (options.mini_batch && most_micro_batches() < options.micro_batches.value_or(1)) {

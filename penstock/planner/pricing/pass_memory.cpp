@@ -33,7 +33,9 @@ struct Ties {
 bool shares_weights(const Context& context, plan::WeightPolicy policy, int level, int replicas) {
   return context.on_processors && context.options.share_weights && replicas > 1 &&
          policy == plan::WeightPolicy::Flush && context.profile.precision == Precision::Float32 &&
-         !steps_alone(context.model->sync()) && context.topology().path(level).by_reference;
+         !steps_alone(context.model->sync()) &&
+         context.model->sync() != plan::GradientSync::PowerSgd &&
+         context.topology().path(level).by_reference;
 }
 
 plan::PassMemory pass_memory(const Context& context, const std::vector<LayerId>& layers,

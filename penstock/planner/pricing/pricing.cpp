@@ -138,8 +138,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.weights = split.policy;
   plan.compensation = compensation_of(context, split.policy);
   plan.explanation.cost_model = context.model->name();
-  plan.sync = context.model->sync();
-  plan.sync_every = context.model->sync_every();
+  plan.set_sync_method(context.options.sync.value_or(plan::SyncMethod()));
   plan.gradient_precision = context.model->precision();
   plan.precision = context.profile.precision;
   plan.optimizer_state_per_weight = context.options.optimizer_state_per_weight;

@@ -43,6 +43,8 @@ namespace penstock::runtime {
 struct StageWeights {
   std::vector<model::Shape> shapes;
   std::vector<size_t> layer_ends;  ///< the weight behind the last one of each layer
+  /// The weight behind the last one of each bucket between ranks; empty: gradient_shards.h says.
+  std::vector<size_t> bucket_ends = {};
 };
 
 /// Whether the replicas of a stage share out the optimiser's state (weight_shares.h).

@@ -4,6 +4,7 @@
 
 #include "penstock/runtime/sums/bucket_path.h"
 #include "penstock/runtime/sums/local_sums.h"
+#include "penstock/runtime/sums/low_rank_sums.h"
 #include "penstock/runtime/sums/replica_sums.h"
 #include "penstock/runtime/sums/shared_weights.h"
 #include "penstock/runtime/sums/stage_sums.h"
@@ -55,6 +56,7 @@ std::unique_ptr<StageSums> make_stage_sums(const StageContext& context) {
     return std::make_unique<SoleSums>(context, std::move(grouping));
   if (GradientBoard* const board = context.run.boards[context.stage().index()].get())
     return std::make_unique<SharedSums>(context, grouping, *board);
+  if (context.replica.low_rank) return std::make_unique<LowRankSums>(context, std::move(grouping));
   std::unique_ptr<BucketPath> path = make_bucket_path(context, grouping);
   if (context.replica.round)
     return std::make_unique<LocalSums>(context, std::move(grouping), std::move(path));

@@ -8,6 +8,7 @@
 #include <map>
 #include <string_view>
 
+#include "penstock/plan/low_rank.h"
 #include "penstock/train/checkpoint/file_stream.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -21,6 +22,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 using Specs = std::vector<model::ParameterSpec>;
 
 constexpr std::string_view kOptimizer = "optimizer.";
+constexpr std::string_view kFactor = "optimizer.powersgd.factor.";
 
 /// A state has the shape of its weight, no numbers, or one number per row or column, or per pair of
 /// them: the optimiser says which (model::StateShape), and finds others when it takes them.
@@ -34,6 +36,12 @@ bool is_state_shape(const std::vector<int64_t>& found, const std::vector<int64_t
     if (dims == 2 && found == std::vector<int64_t>{weight[reduced], weight[reduced]}) return true;
   }
   return false;
+}
+
+/// One column of PowerSGD's factor has a number for each one of the weight's columns.
+bool is_factor_shape(const std::vector<int64_t>& found, const std::vector<int64_t>& weight) {
+  return found.size() == 2 && found.front() == plan::matrix_sizes(weight).columns &&
+         found.back() <= plan::kMostSyncRank;
 }
 
 /// The file's tensors of a layer in the order in which they are written; offsets not yet set, and
@@ -78,9 +86,11 @@ std::vector<TensorInfo> check_header(FileReader& file, const std::vector<TensorI
       throw CheckpointError(
           fmt::format("{}: the model's layer has no tensor '{}'", file.place(), tensor.name));
     const TensorInfo& wanted = *match->second;
-    const bool has_shape = tensor.name.starts_with(kOptimizer)
-                               ? is_state_shape(tensor.shape, wanted.shape)
-                               : tensor.shape == wanted.shape;
+    const bool has_shape =
+        tensor.name.starts_with(kOptimizer)
+            ? is_state_shape(tensor.shape, wanted.shape) ||
+                  (tensor.name.starts_with(kFactor) && is_factor_shape(tensor.shape, wanted.shape))
+            : tensor.shape == wanted.shape;
     if (tensor.dtype != wanted.dtype || !has_shape) {
       throw CheckpointError(fmt::format(
           "{}: tensor '{}': expected {} of shape [{}] as in the model, found {} of shape [{}]",

@@ -26,6 +26,24 @@ void check_same_copies(const LayerState& state, const std::vector<std::string>& 
                   has ? "under" : "without"));
 }
 
+/// What PowerSGD keeps (runtime/low_rank_state.h) belongs to as many replicas.
+void check_same_factors(const LayerState& state, const std::vector<std::string>& states) {
+  constexpr std::string_view kError = "powersgd.error";
+  const auto is_error = [&](const std::string& name) { return name.starts_with(kError); };
+  const auto needs = std::count_if(states.begin(), states.end(), is_error);
+  const auto has = std::count_if(state.optimizer.begin(), state.optimizer.end(),
+                                 [&](const auto& entry) { return is_error(entry.first); });
+  if (state.weights.empty() || has == needs) return;
+  const auto text = [](auto replicas) {
+    return replicas == 0 ? std::string("without the synchronisation powersgd")
+                         : fmt::format("under powersgd with {} replicas", replicas);
+  };
+  throw ConfigError(
+      fmt::format("the checkpoint was made {}, and this run is {}, where each replica has an error "
+                  "of its own: resume with the same synchronisation and as many replicas",
+                  text(has), text(needs)));
+}
+
 }  // namespace
 
 runtime::LayerSnapshot to_snapshot(const LayerState& state, const std::vector<std::string>& states,
@@ -33,6 +51,7 @@ runtime::LayerSnapshot to_snapshot(const LayerState& state, const std::vector<st
   runtime::LayerSnapshot layer{
       .here = state.here, .weights = state.weights, .buffers = state.buffers};
   check_same_copies(state, states);
+  check_same_factors(state, states);
   if (!state.weights.empty() && state.optimizer.size() != states.size()) {
     throw ConfigError(
         fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here "

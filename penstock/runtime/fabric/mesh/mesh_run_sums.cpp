@@ -88,7 +88,9 @@ MeshRunSums::Stage MeshRunSums::make_stage(size_t index, std::vector<int> ranks,
     if (ranks.front() == site_.rank) make_local(stage, index, static_cast<int>(replicas), setup);
     return stage;
   }
-  stage.bucket_ends = make_buckets(numbers_of(weights.shapes), weights.layer_ends);
+  stage.bucket_ends = weights.bucket_ends;
+  if (stage.bucket_ends.empty())
+    stage.bucket_ends = make_buckets(numbers_of(weights.shapes), weights.layer_ends);
   if (!service_) {
     service_ = std::make_shared<SumService>(fail_);
     window_ = std::make_shared<SendWindow>(servers_add_ ? kServerSendWindow : kSendWindow);
