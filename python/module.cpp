@@ -351,6 +351,9 @@ PYBIND11_MODULE(_core, m) {
   m.def("epoch_order", &epoch_order);
   m.def("mark_best",
         [](const std::string& folder, int64_t step) { return train::mark_best(folder, step); });
+  m.def("has_checkpoint", [](const std::string& folder) { return train::has_checkpoint(folder); });
+  m.def("folder_of_checkpoints",
+        [](const std::string& path) { return train::folder_of_checkpoints(path).string(); });
   m.def("give_back_freed_memory", &give_back_freed_memory);
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));

@@ -101,6 +101,7 @@ class Fit:
                 ) from None
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise _core.PenstockError(f"cannot write into the checkpoint folder '{folder}'")
+            self._trainer._refuse_others(folder)
         self.watch.open()
         self.watch.begin()
 

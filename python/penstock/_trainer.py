@@ -379,6 +379,7 @@ class Trainer:
         self._evaluations = Evaluations()
         self._evaluated: Any = None  # on what
         self._best: tuple[str, int | None] = ("", None)  # in which folder, which step
+        self._own_folders: set[str] = set()  # whose checkpoints are this training's
         self._resumed_at = -1
         self._resumed_between_epochs = True
         self._progress = self.rank == 0 and (sys.stderr.isatty() if progress is None else progress)
@@ -632,7 +633,8 @@ class Trainer:
         :param early_stopping: ends after so many evaluations that are no better than the best, or
             as `penstock.EarlyStopping` says
         :param checkpoint: a folder into which `save` saves after each epoch, and at the end;
-            evaluations are in its evaluations.json
+            evaluations are in its evaluations.json. One that holds a checkpoint is refused unless
+            this trainer has saved to it or resumed from it
         :param save_every: and after so many steps. Tensors, a DataLoader of a map-style data set
             and loaders with ``state_dict`` and ``load_state_dict`` (such as those of
             `penstock.data`) go on there; 0 or "epoch": not within an epoch
@@ -1015,8 +1017,15 @@ class Trainer:
             for torch.load. Ranks share it
         :param keep_last: so many of the newest stay in it, and the best of `fit` with ``keep_best``
         :returns: the checkpoint's own folder in it
-        :raises PenstockError: it cannot be written; what was saved before stays
+        :raises PenstockError: it cannot be written, or holds a checkpoint, and this trainer has
+            neither saved to it nor resumed from it; what was saved before stays
         """
+        if self.rank == 0:
+            try:
+                self._refuse_others(folder)
+            except _core.PenstockError as error:
+                self._session.give_up(str(error))
+                raise
         place = _core.Place()
         place.epochs = self._epoch
         if self._seen is not None and self._seen.steps == self.steps:
@@ -1033,7 +1042,19 @@ class Trainer:
         place.base_rate = self._optimizer.rate if self._optimizer.is_object else None
         place.classes = self._classes.names
         best = self._best_in(folder)
-        return Path(self._session.save(os.fspath(folder), place, keep_last, best))
+        saved = Path(self._session.save(os.fspath(folder), place, keep_last, best))
+        self._own_folders.add(os.path.realpath(folder))
+        return saved
+
+    def _refuse_others(self, folder: PathLike) -> None:
+        """A folder with checkpoints of another training: in time they would be deleted."""
+        if os.path.realpath(folder) in self._own_folders:
+            return
+        if _core.has_checkpoint(os.fspath(folder)):
+            raise _core.PenstockError(
+                f"'{folder}' holds a checkpoint that this trainer neither saved nor resumed from: "
+                "call resume(folder) first to go on from it, or choose another folder"
+            )
 
     def _best_in(self, folder: PathLike) -> int | None:
         """The step whose checkpoint stays: the best of this training, or that of the link."""
@@ -1058,6 +1079,7 @@ class Trainer:
         if place is None:
             return False
         self._classes.learn(place.classes, "the checkpoint")
+        self._own_folders.add(os.path.realpath(_core.folder_of_checkpoints(os.fspath(folder))))
         self._epoch = place.epochs
         self._seen = None
         self._loader_place = place.loader
@@ -1210,12 +1232,13 @@ class Trainer:
         fit: Fit,
     ) -> int:  # fmt: skip
         """Returns how many steps were made."""
+        before = self.steps
+
         def add(result: dict[str, Any]) -> bool:
             summary.add(result)
             return not self._stopped
 
         on_step = add if self.rank == 0 else None
-        before = self.steps
         steps = self._steps_of_epoch(len(data), size) - first if count is None else count
         rates = [self._rate_of(before + k) for k in range(steps)]
         self._in_epoch, self._inside = True, None  # an error leaves no place

@@ -243,6 +243,31 @@ class Fit(unittest.TestCase):
                 other.save(how)
             self.assertTrue((run / "best" / "manifest.json").exists(), how)
 
+    def test_a_folder_of_another_training_is_refused(self):
+        run, own = self.folder / "run", self.folder / "own"
+        options = {"checkpoint": run, "eval_dataset": self.held, "keep_best": True}
+        trainer_of().fit(self.x, self.y, epochs=2, **options)
+
+        def files():
+            return {str(one): one.read_bytes() for one in run.rglob("*") if one.is_file()}
+
+        before = files()
+        other = trainer_of()
+        said = f"'{run}' holds a checkpoint that this trainer neither.*resume.*another folder"
+        for attempt in (lambda: other.fit(self.x, self.y, **options), lambda: other.save(run)):
+            with self.assertRaisesRegex(PenstockError, said):
+                attempt()
+        self.assertEqual((other.steps, files()), (0, before))
+        for _ in range(2):
+            other.fit(self.x, self.y, **{**options, "checkpoint": own})
+        other.save(own)
+        with self.assertRaisesRegex(PenstockError, said):
+            other.save(run)
+        for checkpoint in (run, run / "best"):  # both are of this folder
+            resumed = trainer_of()
+            resumed.resume(checkpoint)
+            resumed.fit(self.x, self.y, **options)
+
     def test_a_best_that_cannot_be_named_is_said(self):
         (self.folder / "best").mkdir()
         with self.assertWarnsRegex(UserWarning, "best' cannot be set to the checkpoint of step 5"):
@@ -538,6 +563,25 @@ class Ranks(unittest.TestCase):
                      for part in ("alone", "ranks")]  # fmt: skip
             self.assertEqual(names[0], names[1])
             self.assertIn("best", names[0])
+
+    def test_a_folder_of_another_training_is_refused_on_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said = self.run_all(f"""
+                first, second = trainer(), trainer()
+                for _ in range(2):
+                    first.fit(x, y, checkpoint={folder!r})
+                first.save({folder!r})
+                for attempt in (lambda: second.fit(x, y, checkpoint={folder!r}),
+                                lambda: second.save({folder!r})):
+                    try:
+                        attempt()
+                    except penstock.PenstockError as error:
+                        print("neither saved nor resumed from" in str(error))
+                assert second.resume({folder!r})
+                second.fit(x, y, checkpoint={folder!r})
+                print(second.epochs)
+            """, 2)  # fmt: skip
+        self.assertEqual(said, ["True\nTrue\n3\n"] * 2)
 
     def test_what_fails_on_a_later_rank_fails_on_all(self):
         with tempfile.TemporaryDirectory() as folder:
