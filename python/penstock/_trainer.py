@@ -372,6 +372,7 @@ class Trainer:
         self._stopped = False
         self._fitting = False
         self._in_epoch = False
+        self._told: int | None = None  # the step whose callbacks are running, of tensors
         self._over = False  # max_steps are made, or evaluations improve no more: all ranks know
         self._inside: Inside | None = None
         self._of_dataset: DatasetLoader | None = None  # that was fitted last
@@ -545,8 +546,8 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps so far."""
-        return self._session.steps
+        """Optimiser steps so far; in a callback after a step, those up to that step."""
+        return self._session.steps if self._told is None else self._told
 
     @property
     def lr(self) -> float:
@@ -698,7 +699,8 @@ class Trainer:
         return fit.run(epochs, run_epoch, goes_on)
 
     def stop(self) -> None:
-        """For a callback: `fit` ends after this step (of ranks with a loader: after this epoch).
+        """For a callback: `fit` ends after this step (of ranks with a loader: after this epoch;
+        under strategies that delay weights: after those that have begun).
 
         The epoch counts as one of `epochs`, and its checkpoint is saved.
         """
@@ -1235,6 +1237,8 @@ class Trainer:
         before = self.steps
 
         def add(result: dict[str, Any]) -> bool:
+            told = before if self._told is None else self._told
+            self._told = told + 1  # the session counts when the last step is done
             summary.add(result)
             return not self._stopped
 
@@ -1247,13 +1251,16 @@ class Trainer:
                 data, self._epoch, size, shuffle, on_step, rates, _core.EpochPart(first, count)
             )
         finally:
-            self._in_epoch = False
+            self._in_epoch, self._told = False, None
 
         def tell() -> None:
             for result in results if on_step is None else ():
-                summary.add(result)
+                add(result)
 
-        fit.together(tell)
+        try:
+            fit.together(tell)
+        finally:
+            self._told = None
         return self.steps - before
 
     def _take_inside(self, now: Inside) -> int:

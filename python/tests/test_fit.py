@@ -274,6 +274,26 @@ class Fit(unittest.TestCase):
             trainer_of().fit(self.x, self.y, eval_dataset=self.held, keep_best=True,
                              checkpoint=self.folder)  # fmt: skip
 
+    def test_steps_in_a_callback_are_those_of_its_step(self):
+        stream = list(zip(self.x.split(BATCH), self.y.split(BATCH)))
+        for strategy, micro_batches in (("1f1b-flush", 2), ("serial", 1), ("1f1b", 1)):
+            for data in ((self.x, self.y), (loader_of(),), (stream,)):
+                with self.subTest(strategy, data=type(data[0])):
+                    trainer = trainer_of(strategy=strategy, micro_batches=micro_batches)
+                    seen = []
+
+                    def note(step):
+                        seen.append((trainer.steps, step["step"]))
+                        if trainer.steps == 7:
+                            trainer.stop()
+
+                    trainer.fit(*data, epochs=3, callbacks=note)
+                    self.assertEqual(seen, [(k + 1, k + 1) for k in range(trainer.steps)])
+                    # With delayed weights later steps have begun.
+                    self.assertIn(trainer.steps, (7, 8) if strategy == "1f1b" else (7,))
+                    trainer.fit(*data, max_steps=14)
+                    self.assertEqual(trainer.steps, 14)
+
     def test_a_checkpoint_of_a_stop_knows_that_the_epoch_is_over(self):
         class Stops(penstock.Callback):
             def on_save(self, trainer, saved):
