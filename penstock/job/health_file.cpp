@@ -31,7 +31,7 @@ void HealthFile::begin() {
     const MutexLock lock(mutex_);
     if (is_over_) return;
   }
-  write("training");
+  try_write("training");
   writer_ = std::thread([this] { watch(); });
 }
 
@@ -70,7 +70,9 @@ void HealthFile::try_write(std::string_view state) {
   try {
     write(state);
   } catch (const Error& error) {
-    log_warning(fmt::format("the health file is not written: {}", error.what()));
+    if (std::exchange(has_warned_, true)) return;
+    log_warning(
+        fmt::format("the health file is not written, and the run goes on: {}", error.what()));
   }
 }
 

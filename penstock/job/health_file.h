@@ -29,9 +29,9 @@ class HealthFile : public train::TrainObserver {
   HealthFile(const HealthFile&) = delete;
   HealthFile& operator=(const HealthFile&) = delete;
 
-  /// Once. Nothing after end().
+  /// Once. Nothing after end(). Never throws: what cannot be written from here on is logged once.
   void begin();
-  /// The last state: "done" or "interrupted". Never throws: a full disk is logged.
+  /// The last state: "done" or "interrupted". Never throws, as begin().
   /// The first call counts.
   void end(std::string_view state);
 
@@ -53,6 +53,7 @@ class HealthFile : public train::TrainObserver {
   Mutex mutex_;
   CondVar ended_;
   bool is_over_ GUARDED_BY(mutex_) = false;
+  bool has_warned_ = false;  ///< of one thread at a time: that of begin() and end(), or writer_
   std::thread writer_;
 };
 

@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "penstock/job/health_file.h"
 #include "penstock/job/log_lines.h"
@@ -12,6 +14,7 @@
 #include "penstock/job/watchers.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/files.h"
+#include "penstock/util/process/log.h"
 
 namespace penstock::job {
 namespace {
@@ -66,6 +69,22 @@ TEST(HealthFile, SaysHowFarTheRunIsAndHowItEnded) {
   { HealthFile health(file.path.string(), 0); }
   EXPECT_THAT(file.text(), HasSubstr("\"state\":\"failed\""));
   EXPECT_THROW(HealthFile("/no/such/folder/health", 0), ConfigError);
+}
+
+TEST(HealthFile, AFolderThatVanishesIsWarnedOfOnce) {
+  const OwnFile folder;
+  std::filesystem::create_directory(folder.path);
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
+  {
+    HealthFile health((folder.path / "health").string(), 0);
+    std::filesystem::remove_all(folder.path);
+    EXPECT_NO_THROW(health.begin());
+    health.end("done");
+  }
+  set_log_sink({});
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_THAT(said.front(), HasSubstr("the health file is not written, and the run goes on"));
 }
 
 TEST(RunMetrics, CountOverSegmentsAndShowThePlan) {
