@@ -318,7 +318,7 @@ TEST(Rounds, ACheckpointOfOtherCopiesIsRefused) {
   TrainOptions other = options;
   other.plan = round_options(plan_for(model, "dp", {3}, 6), 4).plan;
   EXPECT_THAT(tests::message_of<ConfigError>([&] { train(model, data, other); }),
-              HasSubstr("resume with the same settings"));
+              HasSubstr("expected a checkpoint of 3 copies, found 2; resume with"));
   TrainOptions together = options;
   together.plan.sync = plan::GradientSync::Ordered;
   together.plan.sync_every = 1;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "penstock/util/error.h"
@@ -44,6 +45,23 @@ void check_same_factors(const LayerState& state, const std::vector<std::string>&
                   text(has), text(needs)));
 }
 
+/// Where each copy of a pipeline has weights of its own.
+void check_number_of_copies(const LayerState& state, const std::vector<std::string>& states) {
+  constexpr std::string_view kWeights = ".weights";
+  const auto is_copy = [&](const std::string& name) {
+    return name.starts_with("replica") && name.ends_with(kWeights);
+  };
+  const auto expected = std::count_if(states.begin(), states.end(), is_copy);
+  const auto found = std::count_if(state.optimizer.begin(), state.optimizer.end(),
+                                   [&](const auto& entry) { return is_copy(entry.first); });
+  if (state.weights.empty() || found == expected) return;
+  throw ConfigError(fmt::format(
+      "under the synchronisation diloco each copy of the pipeline has weights of its "
+      "own: expected a checkpoint of {} copies, found {}; resume with as many copies as "
+      "it was made with",
+      expected, found));
+}
+
 }  // namespace
 
 runtime::LayerSnapshot to_snapshot(const LayerState& state, const std::vector<std::string>& states,
@@ -52,6 +70,7 @@ runtime::LayerSnapshot to_snapshot(const LayerState& state, const std::vector<st
       .here = state.here, .weights = state.weights, .buffers = state.buffers};
   check_same_copies(state, states);
   check_same_factors(state, states);
+  check_number_of_copies(state, states);
   if (!state.weights.empty() && state.optimizer.size() != states.size()) {
     throw ConfigError(
         fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here "
