@@ -9,6 +9,8 @@
 #include "penstock/train/checkpoint/file_stream.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
+#include "penstock/util/process/log.h"
+#include "penstock/util/text/printable.h"
 
 namespace penstock::train {
 namespace {
@@ -29,19 +31,30 @@ Json optional_json(const std::optional<double>& number) {
   return number && std::isfinite(*number) ? Json(*number) : Json(nullptr);
 }
 
-/// Empty: there is none that can be read.
-std::string text_of(const fs::path& folder) {
+/// Nothing: there is no file. Throws Error where it cannot be read.
+std::optional<std::string> text_of(const fs::path& folder) {
   std::error_code error;
-  if (!fs::exists(folder / kName, error)) return "";
-  try {
-    FileReader file(folder / kName);
-    if (file.size() > kMostBytes) return "";
-    std::string text(static_cast<size_t>(file.size()), '\0');
-    file.read(text.data(), file.size());
-    return text;
-  } catch (const Error&) {
-    return "";
-  }
+  if (!fs::exists(folder / kName, error)) return std::nullopt;
+  FileReader file(folder / kName);
+  if (file.size() > kMostBytes)
+    throw ConfigError(fmt::format("expected at most {} bytes, found {}", kMostBytes, file.size()));
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read(text.data(), file.size());
+  return text;
+}
+
+/// Out of the way of the one that this run will write.
+void set_aside(const fs::path& folder, const std::string& why) {
+  const fs::path file = folder / kName;
+  const fs::path aside = folder / fmt::format("{}.damaged", kName);
+  std::error_code error;
+  fs::rename(file, aside, error);
+  log_warning(
+      fmt::format("'{}' is damaged ({}): the evaluations before are not known, and the next one "
+                  "counts as the best; {}",
+                  file.string(), why,
+                  error ? "it cannot be renamed and will be replaced: " + error.message()
+                        : fmt::format("it is kept as '{}'", aside.string())));
 }
 
 bool has_checkpoint_of(const fs::path& folder, int64_t step) {
@@ -53,22 +66,17 @@ bool has_checkpoint_of(const fs::path& folder, int64_t step) {
 
 std::vector<Evaluation> EvaluationRecord::parse(const std::string& text, int64_t steps) {
   std::vector<Evaluation> found;
-  if (text.empty()) return found;
-  try {
-    const Json document = parse_json(text, kName);
-    const JsonReader root(document, kName);
-    if (root.at("format").text() != kFormat) return {};
-    for (const JsonReader& entry : root.at("evaluations").elements(kMostEvaluations)) {
-      Evaluation one{.step = entry.at("step").integer(0),
-                     .loss = number_of(entry, "loss").value_or(std::nan("")),
-                     .accuracy = number_of(entry, "accuracy"),
-                     .top5 = number_of(entry, "top5"),
-                     .written = number_of(entry, "written")};
-      if (one.step <= steps && (found.empty() || one.step > found.back().step))
-        found.push_back(one);
-    }
-  } catch (const Error&) {
-    return {};
+  const Json document = parse_json(text, kName);
+  const JsonReader root(document, kName);
+  if (const std::string& format = root.at("format").text(); format != kFormat)
+    throw ConfigError(fmt::format("expected the format {}, found {}", kFormat, printable(format)));
+  for (const JsonReader& entry : root.at("evaluations").elements(kMostEvaluations)) {
+    Evaluation one{.step = entry.at("step").integer(0),
+                   .loss = number_of(entry, "loss").value_or(std::nan("")),
+                   .accuracy = number_of(entry, "accuracy"),
+                   .top5 = number_of(entry, "top5"),
+                   .written = number_of(entry, "written")};
+    if (one.step <= steps && (found.empty() || one.step > found.back().step)) found.push_back(one);
   }
   return found;
 }
@@ -77,17 +85,25 @@ void EvaluationRecord::read(const fs::path& folder, int64_t steps, const runtime
   // Ranks with other views of the folder would save at other steps, and saving is collective.
   const std::vector<std::string> texts = runtime::together(ranks, [&]() -> std::string {
     if (!ranks.is_first()) return "";
-    std::string text = text_of(folder);
-    std::vector<Evaluation> kept = parse(text, steps);
+    std::optional<std::string> text;
+    std::vector<Evaluation> kept;
+    try {
+      text = text_of(folder);
+      if (text) kept = parse(*text, steps);
+    } catch (const Error& error) {
+      set_aside(folder, error.what());
+      text.reset();
+    }
     std::erase_if(kept,
                   [&](const Evaluation& one) { return !has_checkpoint_of(folder, one.step); });
     const Evaluation* best = best_of(kept);
-    return fmt::format("{}\n{}", best == nullptr ? -1 : best->step, text);
+    return fmt::format("{}\n{}", best == nullptr ? -1 : best->step, text.value_or(""));
   });
   const std::string& spread = texts.front();
   const size_t line = spread.find('\n');
   const int64_t kept = std::stoll(spread.substr(0, line));
-  all_ = parse(spread.substr(line + 1), steps);
+  const std::string text = spread.substr(line + 1);
+  all_ = text.empty() ? std::vector<Evaluation>() : parse(text, steps);
   kept_.reset();
   for (const Evaluation& one : all_) {
     if (one.step == kept) kept_ = one;

@@ -20,8 +20,9 @@ class EvaluationRecord {
  public:
   explicit EvaluationRecord(Metric metric) : metric_(metric) {}
 
-  /// Those of the file in `folder` up to a step, as rank 0 finds it; a file that is missing or
-  /// damaged has none. Collective.
+  /// Those of the file in `folder` up to a step, as rank 0 finds it; a file that is missing has
+  /// none. One that is damaged has none either: it is logged, and renamed to
+  /// evaluations.json.damaged. Collective.
   void read(const std::filesystem::path& folder, int64_t steps, const runtime::Ranks& ranks = {});
   void add(const Evaluation& evaluation) { all_.push_back(evaluation); }
   /// Of the best so far.
@@ -36,7 +37,7 @@ class EvaluationRecord {
   const std::vector<Evaluation>& all() const { return all_; }
 
  private:
-  /// Of a file's text; empty: none, or damaged.
+  /// Of a file's text. Throws Error where it is damaged.
   static std::vector<Evaluation> parse(const std::string& text, int64_t steps);
   const Evaluation* best_of(const std::vector<Evaluation>& all) const;
 

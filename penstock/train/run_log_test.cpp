@@ -10,6 +10,7 @@
 #include "penstock/train/line_file.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files/json.h"
+#include "penstock/util/process/log.h"
 #include "tests/support/mutate.h"
 
 namespace penstock::train {
@@ -113,12 +114,27 @@ TEST(EvaluationRecord, ADamagedFileHasNone) {
   EvaluationRecord record(Metric::Loss);
   record.add({.step = 10, .loss = 1});
   record.write(folder.path());
-  const std::string text = read_test_file(folder / "evaluations.json");
+  const fs::path file = folder / "evaluations.json";
+  const std::string text = read_test_file(file);
+  std::string said;
+  set_log_sink([&](LogLevel, std::string_view message) { said = message; });
   for (size_t size = 0; size + 2 < text.size(); ++size) {
-    write_test_file(folder / "evaluations.json", text.substr(0, size));
+    const std::string cut = text.substr(0, size);
+    write_test_file(file, cut);
+    said.clear();
     record.read(folder.path(), 10);
     EXPECT_TRUE(record.all().empty()) << size;
+    EXPECT_THAT(said, testing::HasSubstr("evaluations.json' is damaged (evaluations.json"));
+    EXPECT_FALSE(fs::exists(file)) << size;
+    EXPECT_EQ(read_test_file(folder / "evaluations.json.damaged"), cut);
   }
+  write_test_file(file, R"({"format": "another"})");
+  record.read(folder.path(), 10);
+  EXPECT_THAT(said, testing::HasSubstr("(expected the format penstock-evaluations, found"));
+  said.clear();
+  record.read(folder.path(), 10);  // none is no damage
+  EXPECT_EQ(said, "");
+  set_log_sink({});
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from penstock import _core
 from penstock._callbacks import METRICS, RISES, EarlyStopping, is_better
@@ -55,6 +55,7 @@ class Evaluations:
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []
+        self._is_written = False
 
     @property
     def last_step(self) -> int:
@@ -103,14 +104,18 @@ class Evaluations:
         return json.dumps({**document, "evaluations": plain}, indent=1)
 
     def write(self, folder: PathLike, metric: str) -> None:
-        """Replaces the file at once. Raises PenstockError."""
+        """Replaces the file at once; one that is damaged is kept. Raises PenstockError."""
         part = Path(folder) / f".{RECORD}.part"
         try:
+            before = None if self._is_written else Record.of(folder)
+            if before is not None and before.damage:
+                before.path.replace(before.aside)
             with open(part, "w", encoding="utf-8") as file:
                 file.write(self.text(metric) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(Path(folder) / RECORD)
+            self._is_written = True
         except OSError as error:
             part.unlink(missing_ok=True)
             raise _core.PenstockError(
@@ -119,34 +124,63 @@ class Evaluations:
             ) from None
 
     def take(self, text: str, steps: int) -> None:
-        """Those of a file, up to a step. A file that is damaged says nothing."""
+        """Those of `Record.text`, up to a step."""
         self.all = []
-        try:
-            document = json.loads(text)
-            if document["format"] != _FORMAT:
-                return
-            for one in document["evaluations"]:
-                names = {"step": one["step"], **{name: one.get(name) for name in METRICS}}
-                numbers = [value for value in names.values() if value is not None]
-                if not all(isinstance(value, (int, float)) for value in numbers):
-                    raise ValueError
-                if one["step"] <= steps and one["step"] > self.last_step:
-                    due = {} if one.get("due", True) else {"due": False}
-                    self.all.append({**names, **due})
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            self.all = []
+        for one in _parsed(text) if text else ():
+            if one["step"] <= steps and one["step"] > self.last_step:
+                self.all.append(one)
 
 
-def text_of_record(folder: PathLike) -> str:
-    """Of the folder of checkpoints, or of that around a checkpoint; empty: there is none."""
-    path = Path(folder)
-    if (path / "manifest.json").exists():
-        path = path.resolve().parent
+def _parsed(text: str) -> list[dict[str, Any]]:
+    """Raises ValueError, which says what is damaged."""
     try:
-        with open(path / RECORD, "rb") as file:
-            return file.read(_MOST_BYTES).decode()
-    except (OSError, UnicodeDecodeError):
-        return ""
+        document = json.loads(text)
+        found = document["format"]
+        if found != _FORMAT:
+            raise ValueError(f"expected the format {_FORMAT}, found {found!r:.60}")
+        evaluations = []
+        for one in document["evaluations"]:
+            names = {"step": one["step"], **{name: one.get(name) for name in METRICS}}
+            for name, value in names.items():
+                if not isinstance(value, (int, float)) and (value is not None or name == "step"):
+                    raise ValueError(f"{name}: expected a number, found {value!r:.60}")
+            evaluations.append(names if one.get("due", True) else {**names, "due": False})
+        return evaluations
+    except KeyError as error:
+        raise ValueError(f"there is no {error}") from None
+    except (TypeError, AttributeError, RecursionError):
+        raise ValueError("expected an object with a list of evaluations") from None
+
+
+class Record(NamedTuple):
+    """evaluations.json in the folder of checkpoints, or in that around a checkpoint."""
+
+    path: Path
+    text: str  # empty: there is none that can be read
+    damage: str  # empty: it is whole, or there is none
+
+    @classmethod
+    def of(cls, folder: PathLike) -> "Record":
+        path = Path(folder)
+        if (path / "manifest.json").exists():
+            path = path.resolve().parent
+        path /= RECORD
+        try:
+            with open(path, "rb") as file:
+                text = file.read(_MOST_BYTES).decode()
+            _parsed(text)
+        except FileNotFoundError:
+            return cls(path, "", "")
+        except OSError as error:
+            return cls(path, "", error.strerror or str(error))
+        except ValueError as error:
+            return cls(path, "", str(error))
+        return cls(path, text, "")
+
+    @property
+    def aside(self) -> Path:
+        """Where one that is damaged goes before another is written."""
+        return self.path.with_name(self.path.name + ".damaged")
 
 
 def best_of_link(folder: PathLike) -> int | None:

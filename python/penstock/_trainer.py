@@ -30,7 +30,7 @@ from penstock._export import (
 )  # fmt: skip
 from penstock._fit import Fit
 from penstock._habits import (
-    Evaluations, Habits, best_of_link, is_same_data, mode_of, text_of_record,
+    Evaluations, Habits, Record, best_of_link, is_same_data, mode_of,
 )  # fmt: skip
 from penstock._loggers import Logger, loggers_in
 from penstock._mapped import map_to_file
@@ -1095,10 +1095,20 @@ class Trainer:
         self._resumed_between_epochs = inside.steps == 0 and (
             not place.loader or is_between_epochs(place.loader)
         )
-        record = text_of_record(folder) if self.rank == 0 else ""
-        record = record if self._job is None else self._job.from_first(record)
+        text = ""
+        if self.rank == 0:
+            record = Record.of(folder)
+            text = record.text
+            if record.damage:
+                warnings.warn(
+                    f"'{record.path}' is damaged ({record.damage}): the evaluations before are not "
+                    "known, and the next one counts as the best; fit keeps the file as "
+                    f"'{record.aside.name}' when it writes another",
+                    stacklevel=2,
+                )
+        text = text if self._job is None else self._job.from_first(text)
         self._evaluations = Evaluations()
-        self._evaluations.take(record, self.steps)
+        self._evaluations.take(text, self.steps)
         self._evaluated = None
         self._best = ("", None)
         self._factor = place.rate_scale

@@ -12,6 +12,7 @@ import os
 import tempfile
 import textwrap
 import unittest
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -21,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import penstock
 from penstock import PenstockError
-from penstock._habits import Evaluations, Habits
+from penstock._habits import Evaluations, Habits, Record
 
 SAMPLES, BATCH = 40, 8  # five steps an epoch
 
@@ -511,7 +512,7 @@ class Fit(unittest.TestCase):
 
 
 class Records(unittest.TestCase):
-    def test_a_damaged_record_says_nothing(self):
+    def test_a_damaged_record_says_what_is_wrong(self):
         good = Evaluations()
         for step in (5, 10, 15):
             good.add({"loss": 1 / step, "accuracy": 0.5}, step, due=step != 10)
@@ -522,13 +523,42 @@ class Records(unittest.TestCase):
         found.take(text, 12)
         self.assertEqual(len(found.all), 2)
         self.assertEqual(json.loads(text)["best_step"], 15)
-        for cut in range(len(text) - 2):
-            found.take(text[:cut], 15)
-            self.assertEqual(found.all, [])
-        for bad in ("[]", "{}", text.replace("0.5", '"x"'), text.replace('"step": 5', '"step": []'),
-                    '{"format": "penstock-evaluations", "evaluations": 7}'):  # fmt: skip
-            found.take(bad, 15)
-            self.assertEqual(found.all, [])
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "evaluations.json"
+            self.assertEqual(Record.of(folder), (file, "", ""))
+            file.write_text(text)
+            self.assertEqual(Record.of(folder), (file, text, ""))
+            for bad, said in (
+                *((text[:cut], "") for cut in range(len(text) - 2)),
+                ("[]", "an object"), ("{}", "no 'format'"), ('{"format": "x"}', "found 'x'"),
+                (text.replace("0.5", '"x"'), "accuracy: expected a number, found 'x'"),
+                (text.replace('"step": 5', '"step": []'), "step: expected a number"),
+                ('{"format": "penstock-evaluations", "evaluations": 7}', "a list of evaluations"),
+            ):  # fmt: skip
+                file.write_text(bad)
+                self.assertTrue(Record.of(folder).damage)
+                self.assertIn(said, Record.of(folder).damage)
+
+    def test_a_damaged_record_is_kept(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            x, y = samples()
+            options = {"eval_dataset": (x, y), "checkpoint": folder, "keep_best": True}
+            trainer_of().fit(x, y, **options)
+            (folder / "evaluations.json").write_text("{")
+            trainer = trainer_of()
+            said = "evaluations.json' is damaged .*the next one counts.*'evaluations.json.damaged'"
+            with self.assertWarnsRegex(UserWarning, said):
+                trainer.resume(folder)
+            self.assertEqual((folder / "evaluations.json").read_text(), "{")
+            trainer.fit(x, y, **options)
+            trainer.fit(x, y, **options)
+            self.assertEqual((folder / "evaluations.json.damaged").read_text(), "{")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                again = trainer_of()
+                again.resume(folder)
+            self.assertEqual([one["step"] for one in again.evaluations], [5, 10, 15])
 
 
 RANKS = """
