@@ -350,7 +350,9 @@ LossSpec loss_for(const Model& model, const LossSpec& spec) {
   if (!is_cross_entropy && result.name != kMeanSquaredError && result.name != kBinaryCrossEntropy &&
       result.name != kModel) {
     throw ConfigError(
-        fmt::format("unknown loss '{}': expected one of {}", result.name, kLossNames));
+        fmt::format("unknown loss '{}': expected one of {}; for any other a model returns its own "
+                    "loss (export it with its labels among the inputs), which is the loss {}",
+                    result.name, kLossNames, kModel));
   }
   if (!(result.label_smoothing >= 0 && result.label_smoothing < 1)) {
     throw ConfigError(fmt::format("label smoothing must be at least 0 and below 1, found {}",

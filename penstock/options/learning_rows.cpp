@@ -230,6 +230,7 @@ std::vector<Row> gradient_rows() {
            .changes = Changes::Both,
            .slot = at<&R::run, &RunRequest::clip_norm>,
            .help = "Clip the global gradient norm to this value; inf: only record the norm",
+           .may_be_infinite = true,
            .kept = [](const R& r) -> std::optional<std::string> {
              return r.run.clip_norm > 0 ? fmt::to_string(r.run.clip_norm) : "none";
            }},

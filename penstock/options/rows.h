@@ -92,6 +92,7 @@ struct RowOf {
   /// Numbers outside of these are refused.
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
+  bool may_be_infinite = false;  ///< a real number for which inf means something
   /// What the help shows as the usual value; null: the value, unless it is 0 or not chosen.
   std::string (*usual)() = nullptr;
   std::vector<std::string_view> excludes = no_options();  ///< that it does not go with

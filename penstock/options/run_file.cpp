@@ -72,7 +72,8 @@ std::optional<std::string> value_text(const toml::node& node, const Slot& slot) 
 }
 
 /// As the parser of the command line, but with the line.
-void check_bounds(const Slot& slot, const std::string& value, double least, double most) {
+void check_bounds(const Slot& slot, const std::string& value, double least, double most,
+                  bool may_be_infinite) {
   const bool is_whole = std::holds_alternative<int*>(slot) ||
                         std::holds_alternative<int64_t*>(slot) ||
                         std::holds_alternative<uint64_t*>(slot) ||
@@ -82,6 +83,8 @@ void check_bounds(const Slot& slot, const std::string& value, double least, doub
   if (!is_whole && !is_real) return;
   const double number = std::strtod(value.c_str(), nullptr);
   if (std::isnan(number)) throw ConfigError("expected a number, found nan");
+  if (is_real && std::isinf(number) && !may_be_infinite)
+    throw ConfigError(fmt::format("expected a finite number, found {}", value));
   if (number >= least && number <= most) return;
   throw ConfigError(fmt::format("expected a {}number {}, found {}", is_whole ? "whole " : "",
                                 std::isinf(most) ? fmt::format("of at least {}", least)
@@ -132,7 +135,7 @@ std::optional<FileOption> option_of(std::string_view key, const toml::node& node
     if (!value) return std::nullopt;
     if (!is_flag(slot)) {
       set_text(slot, *value);
-      check_bounds(slot, *value, row.least, row.most);
+      check_bounds(slot, *value, row.least, row.most, row.may_be_infinite);
     }
     const bool is_path = row.is_path != nullptr && row.is_path(*value);
     return FileOption{row.name, is_path ? beside(*value, folder) : *value, toml_line(node)};

@@ -190,6 +190,9 @@ TEST(RunFile, RefusesWithLineAndNearestName) {
   EXPECT_EQ(file_refusal("epochs = 1.5"), "run.toml:1: epochs: expected an integer, found a float");
   EXPECT_EQ(file_refusal("lr = true"), "run.toml:1: lr: expected a number, found a boolean");
   EXPECT_EQ(file_refusal("lr = nan"), "run.toml:1: lr: expected a number, found nan");
+  EXPECT_EQ(file_refusal("lr = inf"), "run.toml:1: lr: expected a finite number, found inf");
+  EXPECT_EQ(file_refusal("lr = -inf"), "run.toml:1: lr: expected a finite number, found -inf");
+  EXPECT_EQ(file_refusal("clip-norm = inf"), "accepted");
   EXPECT_EQ(file_refusal("no-eval = 1"),
             "run.toml:1: no-eval: expected true or false, found an integer");
   EXPECT_EQ(file_refusal("model = 3"), "run.toml:1: model: expected a string, found an integer");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "penstock/train/loss_mean.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/error.h"
 #include "penstock/util/text/printable.h"
@@ -96,8 +97,9 @@ void check_finite(const Checkpoint& checkpoint, const model::Model& model,
         if (weight.isfinite().all().item<bool>()) continue;
         throw RuntimeError(
             fmt::format("the weights of '{}' are no longer finite (step {}) and are not saved; a "
-                        "smaller learning rate, or a warm-up of it, may help",
-                        model.graph().layer(LayerId{static_cast<int>(l)}).name, checkpoint.step));
+                        "smaller learning rate, or a warm-up of it, may help{}",
+                        model.graph().layer(LayerId{static_cast<int>(l)}).name, checkpoint.step,
+                        layers[l].optimizer.contains("outer.weights") ? kAdviceOnRounds : ""));
       }
     }
     return "";

@@ -41,6 +41,14 @@ inline std::string advice_on_float16(const plan::Plan& plan) {
          "bfloat16 has no such limit";
 }
 
+/// For a run whose numbers are no longer finite, where copies train by themselves (diloco).
+inline constexpr const char* kAdviceOnRounds =
+    "; so may a smaller outer learning rate or outer momentum, with which the copies of diloco "
+    "meet";
+inline std::string advice_on_rounds(const plan::Plan& plan) {
+  return plan.sync == plan::GradientSync::DiLoCo ? kAdviceOnRounds : "";
+}
+
 /// For a run whose loss is no longer finite: a model that returns its loss makes one of each
 /// micro-batch, and one without targets has none. Empty where that cannot be the reason.
 inline std::string advice_on_own_loss(const model::Model& model, const TrainOptions& options) {

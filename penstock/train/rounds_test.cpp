@@ -305,6 +305,14 @@ TEST(Rounds, ASignalStopsThemToo) {
   EXPECT_EQ(layers_difference(rest.weights, whole.weights), 0);
 }
 
+TEST(Rounds, ThatDivergeNameTheOuterStep) {
+  const model::Model model = branching_model();
+  TrainOptions options = round_options(plan_for(model, "dp", {2}, 6), 1);
+  options.learning_rate.base = 1e38;
+  EXPECT_THAT(tests::message_of<NoAnswer>([&] { train(model, feature_data(200), options); }),
+              HasSubstr("a smaller outer learning rate or outer momentum"));
+}
+
 TEST(Rounds, ACheckpointOfOtherCopiesIsRefused) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data(200);

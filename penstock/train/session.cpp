@@ -254,8 +254,9 @@ std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int6
     if (!std::isfinite(stats.loss_sum)) {
       throw RuntimeError(
           fmt::format("the loss is no longer finite (step {}); a smaller learning rate, or a "
-                      "warm-up of it, may help{}",
-                      pipeline_.steps(), advice_on_own_loss(model_, options_)));
+                      "warm-up of it, may help{}{}",
+                      pipeline_.steps(), advice_on_rounds(options_.plan),
+                      advice_on_own_loss(model_, options_)));
     }
   }
   return results;

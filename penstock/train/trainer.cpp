@@ -483,8 +483,9 @@ void Run::check_losses(const runtime::RunResult& run) const {
   // No failure that a restart may mend: it would end at the same step.
   throw NoAnswer(fmt::format(
       "the loss is no longer finite (step {}); a smaller learning rate, or a warm-up of it, "
-      "may help{}{}",
-      pipeline_.steps(), advice_on_float16(options_.plan), advice_on_own_loss(model_, options_)));
+      "may help{}{}{}",
+      pipeline_.steps(), advice_on_rounds(options_.plan), advice_on_float16(options_.plan),
+      advice_on_own_loss(model_, options_)));
 }
 
 void Run::keep_measured(runtime::RunResult run, const Schedule& schedule, int64_t samples) {

@@ -41,10 +41,10 @@ class _Rows(IterableDataset):
     """What is iterable, as a data set that a DataLoader takes for one."""
 
     def __init__(self, rows: Any) -> None:
-        self._rows = rows
+        self.rows = rows
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._rows)
+        return iter(self.rows)
 
 
 def collate(rows: Sequence[Any]) -> Any:

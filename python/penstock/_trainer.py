@@ -504,6 +504,11 @@ class Trainer:
                 "the plan does not say what a step is: expected 'micro_batch_size' and "
                 f"'micro_batches', found {', '.join(map(str, list(document)[:8]))}"
             ) from None
+        for name in ("micro_batch_size", "micro_batches"):
+            if int(document[name]) < 1:
+                raise _core.PenstockError(
+                    f"the plan's {name}: expected at least 1, found {document[name]!r:.60}"
+                )
         return cls(model, example, plan=document, **{"batch_size": samples, **options})
 
     def _mixes_samples(self) -> bool:
@@ -1336,11 +1341,16 @@ class Trainer:
         if habits.checkpoint is None or loader is not None and (
             self._delays() or not says_where_it_is(loader)
         ):
+            data = getattr(loader, "dataset", None)
+            data = getattr(data, "rows", data)
             raise ValueError(
                 f"{name}: expected a checkpoint, and tensors, a DataLoader of a data set with a "
                 "length, or a loader that has state_dict and load_state_dict, and a strategy that "
                 "does not delay weights"
                 + ("" if habits.save_every else "; or eval_every='epoch'")
+                + (f". {type(data).__name__} has them, but it is the data set, which gives samples "
+                   "ahead of the steps: the loader of its batches has to have them, as "
+                   "torchdata's StatefulDataLoader does" if says_where_it_is(data) else "")
             )
 
     def _take_place(self, loader: Any) -> bool:

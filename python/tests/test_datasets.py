@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from test_fit import BATCH, SAMPLES, exported, net, samples, trainer_of
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import penstock
 from penstock import PenstockError, _find, _merged
@@ -117,6 +117,22 @@ class Data(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "targets: expected none beside a data set"):
             trainer_of().fit(TensorDataset(self.x, self.y), self.y)
 
+    def test_a_stream_that_says_where_it_is_is_no_loader(self):
+        class Stream(IterableDataset):
+            def __iter__(stream):
+                return iter(zip(self.x, self.y))
+
+            def state_dict(self):
+                return {}
+
+            def load_state_dict(self, state):
+                pass
+
+        for data in (Stream(), DataLoader(Stream(), batch_size=BATCH)):
+            with self.assertRaisesRegex(ValueError, "Stream has them, but it is the data set.*the "
+                                                    "loader of its batches"):  # fmt: skip
+                trainer_of().fit(data, checkpoint=self.folder / "run", save_every=2)
+
     def test_a_plan_makes_a_trainer(self):
         plan = trainer_of(batch_size=12, micro_batches=3).plan
         (self.folder / "plan.json").write_text(json.dumps(plan))
@@ -132,6 +148,10 @@ class Data(unittest.TestCase):
                 penstock.Trainer.from_plan(self.folder / "plan.json", exported())
         with self.assertRaisesRegex(PenstockError, "does not say what a step is.*found strategy"):
             penstock.Trainer.from_plan({"strategy": "serial"}, exported())
+        for name, value in (("micro_batch_size", -1), ("micro_batches", 0)):
+            said = f"the plan's {name}: expected at least 1, found {value}"
+            with self.assertRaisesRegex(PenstockError, said):
+                penstock.Trainer.from_plan({**plan, name: value}, exported())
 
     def test_predictions_are_those_of_the_module(self):
         module = net()

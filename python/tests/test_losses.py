@@ -366,6 +366,11 @@ class OwnLosses(unittest.TestCase):
                 _run(*train)
             _run(*train, "--micro-batches", "2")
 
+    def test_one_without_a_name_has_a_way_out(self):
+        said = "unknown loss 'hinge': expected one of cross-.*a model returns its own loss"
+        with self.assertRaisesRegex(penstock.PenstockError, said):
+            penstock.Trainer(nn.Linear(6, 3), torch.zeros(4, 6), loss="hinge", progress=False)
+
     def test_an_epoch_is_the_mean_over_its_targets(self):
         _, y = samples()
         y[:6] = -100
