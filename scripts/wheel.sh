@@ -40,6 +40,13 @@ while (($# > 0)); do
 done
 IFS=, read -r -a versions <<<"$versions"
 IFS=, read -r -a pythons <<<"$pythons"
+own_python="$(python3 -c 'import sys; print("3.%d" % sys.version_info.minor)')"
+for python in "${pythons[@]}"; do
+  [[ "$python" == 3.*=/* ]] || die "--pythons: expected 3.N=/FOLDER, found '$python'"
+  [[ "${python%%=*}" != "$own_python" ]] || die "--pythons: $own_python is there without it"
+  [[ -f "${python#*=}/python${python%%=*}/Python.h" ]] ||
+    die "--pythons: ${python#*=}/python${python%%=*}/Python.h is missing"
+done
 for version in "${versions[@]}"; do check_torch_version "$version"; done
 output="$(realpath -m "$output")"
 cd "$REPO_ROOT"
@@ -80,7 +87,6 @@ add_torch() {
   choose_torch wheel
   build="build/$(preset_for wheel)"
   for python in "${pythons[@]}"; do
-    [[ "$python" == 3.*=/* ]] || die "--pythons: expected 3.N=/FOLDER, found '$python'"
     python="${python%%=*}"
     modules+=("penstock_python_${python//./}")
   done
@@ -95,6 +101,8 @@ add_torch() {
   for module in "$build"/python/penstock/_core.*.so; do
     add_part "$module" "$folder" "$libraries"
   done
+  # The next build there is for one Python again.
+  run cmake --preset "$(preset_for wheel)" --log-level=WARNING -DPENSTOCK_FURTHER_PYTHONS=
   cp "$(allocator "$build/penstock-train")" "$PARTS/$folder/"
   add_part "$build/penstock" bin
 }

@@ -65,12 +65,13 @@ bool has_record(const PreparedRun& run) {
   return !run.request.operation.folder.empty() && !run.record.model.empty();
 }
 
-/// Of steps that a killed process has made: a history is written when a run ends. Empty: none lack.
+/// Of steps before this start, whose process was killed or wrote elsewhere: a history is written
+/// when a run ends. Empty: none lack.
 std::string gap_text(const std::string& path, const report::History& earlier, int64_t begin) {
   const double last = earlier.steps.empty() ? 0 : earlier.steps.back().step;
   if (last >= static_cast<double>(begin)) return "";
   return fmt::format(
-      "warning: {} lacks the steps {:.0f} to {}: their process ended before it wrote them\n", path,
+      "warning: {} has no record of the steps {:.0f} to {}, made before this start\n", path,
       last + 1, begin);
 }
 
@@ -91,7 +92,7 @@ EarlierParts earlier_parts(const PreparedRun& run, const train::TrainResult& res
     const std::string file = in_run_folder(run.request, kHistoryFile);
     folder = earlier_history(run, file, listener);
     const report::History known = folder ? *folder : asked.value_or(report::History());
-    if (run.train.resume) listener.tell(gap_text(file, known, begin));
+    if (run.train.resume && !result.losses.empty()) listener.tell(gap_text(file, known, begin));
   }
   const report::History none;
   return {.asked = asked ? *asked : folder.value_or(none),
@@ -122,6 +123,14 @@ struct Results {
 
 }  // namespace
 
+void restore_run_folder(const PreparedRun& run) {
+  std::error_code error;
+  const std::string& folder = run.request.operation.folder;
+  if (!has_record(run) || std::filesystem::exists(folder, error)) return;
+  std::filesystem::create_directories(folder, error);
+  if (!error) write_run_folder(run.record, run.train.plan);
+}
+
 std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult& result,
                                 const Listener& listener) {
   const auto made = std::make_shared<const Results>(run, result, listener);
@@ -143,9 +152,6 @@ std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult
   add(output.history, &EarlierParts::asked, history_json);
   add(output.html, &EarlierParts::asked, page_of);
   if (has_record(run)) {
-    // Somebody may have removed it meanwhile.
-    std::error_code ignored;
-    std::filesystem::create_directories(run.request.operation.folder, ignored);
     add(in_run_folder(run.request, kHistoryFile), &EarlierParts::folder, history_json);
     add(in_run_folder(run.request, kReportFile), &EarlierParts::folder, page_of);
     add(in_run_folder(run.request, kResultsFile), &EarlierParts::folder,

@@ -95,6 +95,10 @@ struct Artifact {
   std::function<std::string()> make;
 };
 
+/// On rank 0, before the files of the run's folder are written: makes it again where somebody has
+/// removed it. Throws as write_file_atomic().
+void restore_run_folder(const PreparedRun& run);
+
 /// On rank 0: histories, pages, traces and the summary that the request names, the summary last.
 /// `run` and `result` outlive them.
 std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult& result,

@@ -73,7 +73,7 @@ std::string address(const Variables& variables, const Launcher& row, const JobEn
 /// store takes a free port, and the next one is often a connection's: there, a port that no
 /// connection has.
 int beside_store(int store) {
-  return store < kFirstEphemeralPort ? store + 1 : 10'000 + store % 20'000;
+  return store + 1 < kFirstEphemeralPort ? store + 1 : 10'000 + store % 20'000;
 }
 
 /// PENSTOCK_LISTEN, or the launcher's, or the default.

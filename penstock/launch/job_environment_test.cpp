@@ -90,6 +90,7 @@ TEST(JobEnvironment, TakesNoPortThatAConnectionMayHave) {
     return read_job(with(agent, {{"MASTER_PORT", store}}))->port;
   };
   EXPECT_EQ(port_beside("32766"), 32767);
+  EXPECT_EQ(port_beside("32767"), 22767);
   EXPECT_EQ(port_beside("32769"), 22769);
   EXPECT_EQ(port_beside("40001"), 10001);
   EXPECT_EQ(port_beside("60999"), 10999);

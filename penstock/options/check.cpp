@@ -126,6 +126,19 @@ void check(const StreamRequest& request) {
     throw ConfigError(
         fmt::format("{} needs --checkpoint DIR", run.resume ? "--resume" : "--save-every"));
   }
+  const SourceRequest& source = request.source;
+  if (!source.labels.empty() && (source.repeat || source.label_every)) {
+    throw ConfigError(
+        fmt::format("--labels names each frame of one pass: it cannot be combined "
+                    "with {}",
+                    source.repeat ? "--repeat" : "--label-every"));
+  }
+  if (!source.labels.empty() && request.task.value_or(frames::Task::Label) != frames::Task::Label) {
+    throw ConfigError(
+        fmt::format("--labels gives the classes of whole frames: expected --task "
+                    "label, found {}",
+                    to_string(*request.task)));
+  }
   if (request.source.keep_all && request.source.name.starts_with("camera:"))
     throw ConfigError("--keep-all: a camera does not wait; without it late frames are dropped");
 }

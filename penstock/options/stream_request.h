@@ -62,7 +62,7 @@ struct StreamOutputRequest {
 struct StreamRequest {
   SourceRequest source = {};
   ModelRequest model = {.name = "partime"};
-  /// Nothing: pixels where the source has labels, otherwise reconstruct.
+  /// Nothing: pixels or label, as the source has labels, otherwise reconstruct.
   std::optional<frames::Task> task = {};
   model::OptimizerSpec optimizer = {.momentum = 0};
   double learning_rate = 0.002;

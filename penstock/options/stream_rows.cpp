@@ -63,7 +63,8 @@ std::vector<StreamRow> source_rows() {
       {path(row<&OfStream::source, &S::name>(
                 "--source",
                 "Where frames come from: generated (a moving scene), camera:0, a video file, a "
-                "folder of images, rtsp://... or http://..., or - (raw frames on standard input)"),
+                "folder of images or of one folder per class, rtsp://... or http://..., or - (raw "
+                "frames on standard input)"),
             names_source_file),
        row<&OfStream::source, &S::size>(
            "--size",
@@ -103,8 +104,8 @@ std::vector<StreamRow> stream_learning_rows() {
       {row<OfStream>(
            "--task", [](OfStream& r) -> Slot { return named_task(r.task); },
            "reconstruct the frame, predict the next frame, classify its pixels, or label the "
-           "frame: reconstruct, predict, pixels, label (default: pixels where the source has "
-           "labels, otherwise reconstruct)"),
+           "frame: reconstruct, predict, pixels, label (default: pixels or label, as the source "
+           "has labels, otherwise reconstruct)"),
        row<OfStream>(
            "--lr", [](OfStream& r) -> Slot { return &r.learning_rate; }, "Learning rate"),
        row<OfStream>(

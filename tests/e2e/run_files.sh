@@ -90,9 +90,13 @@ refused "bad.toml" train --config bad.toml
 early=(train --model mlp --width 64 --data synthetic --train-samples 640 --batch-size 32 --workers 2
   --strategy 1f1b-flush --no-eval --checkpoint early.saved --resume --run-folder early)
 "$PENSTOCK" "${early[@]}" >out 2>err &
-sleep 0.3
+for _ in $(seq 500); do
+  grep -q 'measuring' err && break
+  sleep 0.01
+done
 kill -TERM $!
-wait $!
+wait $! || fail "stopped early: exit code $?: $(tail -n 3 err)"
+[ ! -e early/plan.json ] || echo "note: the run had begun before it was stopped"
 run 0 "${early[@]}"
 for name in config.toml plan.json environment.json history.json results.json report.html; do
   [ -s "early/$name" ] || fail "the folder of a run that was stopped early lacks $name"
@@ -106,7 +110,7 @@ history["steps"] = history["steps"][:3]
 json.dump(history, open("early/history.json", "w"))
 EOF
   run 0 "${early[@]}" --epochs 2
-  grep -q 'early/history.json lacks the steps 4 to 20: their process ended before' err ||
-    fail "the gap of the history: $(grep lacks err)"
+  grep -q 'early/history.json has no record of the steps 4 to 20, made before this start' err ||
+    fail "the gap of the history: $(grep record err)"
 }
 finish

@@ -21,6 +21,12 @@ void ImageFolder::find_images() {
   for (std::string& name : image_names(options_.folder, others))
     names_.push_back({.name = std::move(name)});
   if (names_.empty()) find_classes();
+  if (classes_.size() == 1) {
+    throw ConfigError(fmt::format(
+        "folder '{0}' holds no images, and one folder of them, '{1}': expected two or more, one "
+        "per class, or '{0}/{1}' itself",
+        printable(options_.folder.string()), printable(classes_.front())));
+  }
   if (names_.empty()) {
     throw ConfigError(
         fmt::format("folder '{}' holds no images: found {} other entries, expected "

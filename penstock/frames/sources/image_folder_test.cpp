@@ -87,6 +87,9 @@ TEST(ImageFolder, AFolderPerClassLabelsItsImages) {
     found.emplace_back(frame.pixels[0], frame.label.value_or(-1));
   EXPECT_EQ(found, (std::vector<std::pair<int, int>>{{21, 0}, {101, 1}, {22, 0}, {23, 0}}))
       << "one of each class in turn";
+  std::filesystem::remove_all(folder / "class10");
+  EXPECT_THAT(message_of<ConfigError>([&] { ImageFolder one(options_for(folder)); }),
+              HasSubstr("one folder of them, 'class2': expected two or more"));
   folder.write("own.pgm", pgm(4, 2, 9));
   ImageFolder plain(options_for(folder));
   EXPECT_EQ(plain.num_classes(), 0) << "images of the folder itself have no classes";

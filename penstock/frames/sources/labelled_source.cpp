@@ -51,6 +51,12 @@ LabelledSource::LabelledSource(std::unique_ptr<FrameSource> source,
                                const std::filesystem::path& file)
     : source_(std::move(source)), name_(file.string()) {
   read(file);
+  if (is_by_time_ && !source_->is_live() && source_->frames_per_second() <= 0) {
+    throw ConfigError(fmt::format(
+        "'{}' labels by seconds, and {} has no rate: expected a rate of frames (--source-fps), or "
+        "a file with '{}'",
+        printable(name_), source_->describe(), kByFrame));
+  }
 }
 
 void LabelledSource::read(const std::filesystem::path& file) {

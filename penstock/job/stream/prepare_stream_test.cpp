@@ -157,6 +157,10 @@ TEST(StreamWeights, KeepTheNamesOfTheClassesThatTheyCameWith) {
   const train::CheckpointPosition saved = train::newest_position(folder, subject.model);
   EXPECT_EQ(saved.step, 3);
   EXPECT_EQ(saved.classes, trained.classes);
+  StreamWeights same(request, subject.model, trained.classes);
+  EXPECT_EQ(same.load({})->steps, 3);
+  StreamWeights others(request, subject.model, {"bird", "car", "road"});
+  EXPECT_THROW(others.load({}), ConfigError);
   std::filesystem::remove_all(folder);
 }
 

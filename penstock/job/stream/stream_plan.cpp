@@ -64,9 +64,11 @@ std::string smaller_frames_text(const StreamPlanRequest& request, double reached
   const double side = std::sqrt(reached / request.fps);
   const auto width = static_cast<int>(request.size.width * side);
   const auto height = static_cast<int>(request.size.height * side);
-  if (width < 1 || height < 1) return "";
-  return fmt::format("  frames of about {}x{} would reach it, instead of {}x{} (--size)\n", width,
-                     height, request.size.width, request.size.height);
+  constexpr int kLeastSide = 8;
+  if (std::min(width, height) < kLeastSide) return "";
+  return fmt::format(
+      "  by their number of pixels, frames of about {}x{} would, not {}x{} (--size)\n", width,
+      height, request.size.width, request.size.height);
 }
 
 }  // namespace

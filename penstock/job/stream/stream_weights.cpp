@@ -1,6 +1,7 @@
 #include "penstock/job/stream/stream_weights.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <utility>
@@ -28,11 +29,13 @@ int64_t next_frame_of(const train::Checkpoint& checkpoint) {
 
 }  // namespace
 
-StreamWeights::StreamWeights(const options::StreamRequest& request, const model::Model& model)
+StreamWeights::StreamWeights(const options::StreamRequest& request, const model::Model& model,
+                             std::vector<std::string> classes)
     : request_(request),
       model_(model),
       optimizer_(model::make_optimizer(request.optimizer)),
-      folder_(request.run.checkpoint) {
+      folder_(request.run.checkpoint),
+      classes_(std::move(classes)) {
   if (folder_.empty()) return;
   // One that is a checkpoint itself is resumed from; what follows is saved beside it.
   if (request.run.resume) folder_ = train::folder_of_checkpoints(folder_).string();
@@ -52,7 +55,12 @@ std::optional<stream::StreamState> StreamWeights::load(const Listener& listener)
     return std::nullopt;
   }
   const train::Checkpoint checkpoint = train::load_checkpoint(request_.run.checkpoint, model_);
-  classes_ = checkpoint.classes;
+  if (!classes_.empty() && !checkpoint.classes.empty() && checkpoint.classes != classes_) {
+    throw ConfigError(fmt::format(
+        "the weights in '{}' have learned the classes {}, and the source has {}: expected the same",
+        request_.run.checkpoint, fmt::join(checkpoint.classes, ", "), fmt::join(classes_, ", ")));
+  }
+  if (classes_.empty()) classes_ = checkpoint.classes;
   stream::StreamState state{.steps = checkpoint.step, .next_frame = next_frame_of(checkpoint)};
   for (const train::LayerState& layer : checkpoint.layers)
     state.layers.push_back(

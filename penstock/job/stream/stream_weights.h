@@ -20,9 +20,12 @@ class StreamWeights {
  public:
   /// Takes the folder for this process, if one is given. Throws ConfigError when it cannot be
   /// written to, another run has it, or it holds weights and `resume` is not set.
-  StreamWeights(const options::StreamRequest& request, const model::Model& model);
+  /// `classes`: the names of the source's classes; empty: those that the weights come with stay.
+  StreamWeights(const options::StreamRequest& request, const model::Model& model,
+                std::vector<std::string> classes = {});
 
-  /// The newest weights, if they are wanted and there are any; tells which. Throws CheckpointError.
+  /// The newest weights, if they are wanted and there are any; tells which. Throws CheckpointError,
+  /// and ConfigError for weights of other classes.
   std::optional<stream::StreamState> load(const Listener& listener);
 
   /// Returns a line that says what was saved, or why not; empty where no folder is given. A disk
@@ -38,7 +41,7 @@ class StreamWeights {
   std::string folder_;  ///< empty: nothing is saved
   std::optional<train::RunLock> lock_;
   std::string failure_;
-  std::vector<std::string> classes_;  ///< names that the weights came with
+  std::vector<std::string> classes_;  ///< their names; empty: not known
 };
 
 }  // namespace penstock::job

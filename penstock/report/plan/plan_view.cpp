@@ -223,7 +223,7 @@ std::string PlanView::processor_text() const {
 }
 
 void PlanView::add_link(const plan::Link& link) {
-  LinkView view{.level = "-", .is_skip = link.to.value != link.from.value + 1};
+  LinkView view{.level = "-"};
   if (exists(link) && stages[link.from.index()].place && stages[link.to.index()].place) {
     const int level =
         level_between(*stages[link.from.index()].place, *stages[link.to.index()].place);

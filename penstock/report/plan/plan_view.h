@@ -42,7 +42,6 @@ struct LinkView {
   /// The outermost level of the cluster that a message may have to pass; "-" when nothing is known.
   std::string level;
   bool by_reference = false;
-  bool is_skip = false;  ///< not to the next stage
 };
 
 /// Where workers hold several stages: what one of them does per micro-batch of the whole pipeline.
@@ -71,10 +70,6 @@ struct Bottleneck {
                : kind == Kind::Worker && std::find(stages.begin(), stages.end(), s) != stages.end();
   }
   bool is_link(size_t l) const { return kind == Kind::Link && index == l; }
-  /// "stage", "worker", "link".
-  std::string_view noun() const {
-    return kind == Kind::Stage ? "stage" : kind == Kind::Worker ? "worker" : "link";
-  }
 };
 
 /// Keeps a reference to the plan. Accepts any plan, also one that plan::validate would refuse: what

@@ -35,7 +35,7 @@ TEST(PlanView, WorkersWithSeveralStagesAddThemUp) {
   EXPECT_EQ(view.workers[2].stages, (std::vector<size_t>{2, 9}));
   EXPECT_DOUBLE_EQ(view.workers[2].time_ns, view.stages[2].time_ns() + view.stages[9].time_ns());
   EXPECT_EQ(view.workers[2].memory_bytes, 2'000'000'000);
-  EXPECT_EQ(view.bottleneck.noun(), "worker");
+  EXPECT_EQ(view.bottleneck.kind, Bottleneck::Kind::Worker);
   EXPECT_EQ(view.bottleneck_name(), "worker 2 (stages 2, 9)");
   EXPECT_TRUE(view.bottleneck.is_stage(2));
   EXPECT_TRUE(view.bottleneck.is_stage(9));
@@ -78,7 +78,7 @@ TEST(PlanView, MessagesBetweenTheSameTwoWorkersShareTheirLink) {
   plan::Plan plan = v_plan(2);
   for (plan::Link& link : plan.links) link.bytes = 10'000'000'000;
   const PlanView view(plan);
-  EXPECT_EQ(view.bottleneck.noun(), "link");
+  EXPECT_EQ(view.bottleneck.kind, Bottleneck::Kind::Link);
   EXPECT_EQ(view.bottleneck.crossing, 2);
   EXPECT_DOUBLE_EQ(view.bottleneck.time_ns, 2 * (2 * 1e10 / 100 + 2'000))
       << "server: 100 bytes per ns";

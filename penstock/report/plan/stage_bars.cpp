@@ -1,7 +1,6 @@
 #include "penstock/report/plan/stage_bars.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -46,7 +45,7 @@ std::string bar_part(std::string_view style, double share) {
                         : "";
 }
 
-/// One row of the picture. `what` and `memory` are HTML.
+/// One row. `what` and `memory` are HTML.
 std::string row(std::string_view kind, const std::string& tip, const std::string& what,
                 const std::string& bar, const std::string& time, const std::string& memory) {
   return fmt::format(

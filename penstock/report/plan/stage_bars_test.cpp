@@ -65,6 +65,9 @@ TEST(StageBars, AreBoundedAndHaveNoMarkupOfNames) {
     EXPECT_EQ(page.find('\x1b'), std::string::npos) << name;
     EXPECT_EQ(page.find("nan"), std::string::npos) << name;
   }
+  plan::Plan fan = chain_plan(8, 1);
+  for (int32_t to = 2; to < 8; ++to) fan.links.push_back({StageId{0}, StageId{to}, 1000});
+  EXPECT_NE(bars_of(fan).find("... and to 3 more stages"), std::string::npos);
   const std::string many = bars_of(chain_plan(3000, 1));
   EXPECT_EQ(occurrences(many, "<b>stage "), kMostBars);
   EXPECT_NE(many.find("... and 2936 more"), std::string::npos);

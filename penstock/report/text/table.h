@@ -30,7 +30,6 @@ class Table {
   /// One cell per column. Cells may hold anything: text() makes them printable(), html() escapes
   /// them.
   void add(std::vector<std::string> cells, RowMark mark = RowMark::None);
-  size_t num_rows() const { return rows_.size(); }
 
   /// Title line and rows, each indented by `indent` and ended by a newline; no trailing spaces.
   std::string text(size_t indent = 0) const;

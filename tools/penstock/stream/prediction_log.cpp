@@ -44,8 +44,9 @@ void PredictionLog::add(const stream::FrameResult& result) {
     const auto best = std::max_element(classes.begin(), classes.end());
     line["class"] = name_of(static_cast<int>(best - classes.begin()));
     line["share"] = rounded(*best);
-    Json shares = Json::array();
-    for (const float share : classes) shares.push_back(rounded(share));
+    Json shares = Json::object();
+    for (size_t c = 0; c < classes.size(); ++c)
+      shares[name_of(static_cast<int>(c))] = rounded(classes[c]);
     line["shares"] = std::move(shares);
   }
   if (result.label) line["label"] = name_of(*result.label);

@@ -6,6 +6,7 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/command/command.h"
+#include "tools/penstock/command/output_files.h"
 #include "tools/penstock/command/row_options.h"
 
 namespace penstock::tool {
@@ -25,6 +26,13 @@ void check_stream(const options::StreamRequest& request) {
                     job->launcher, job->ranks, job->ranks));
   }
   options::check(request);
+  check_outputs({{"--predictions", request.output.predictions}},
+                {{"--labels", request.source.labels},
+                 {"--plan", request.plan.file},
+                 {"--profile", request.plan.profile},
+                 {"--model", request.model.name},
+                 {"--source", request.source.name},
+                 {"--config", request.file.config}});
   source_options(request);
 }
 

@@ -106,7 +106,7 @@ int run_stream(const options::StreamRequest& request) {
   if (!request.source.labels.empty())
     source = std::make_unique<frames::LabelledSource>(std::move(source), request.source.labels);
   const job::StreamSubject subject = job::stream_subject(request, *source);
-  job::StreamWeights weights(request, subject.model);
+  job::StreamWeights weights(request, subject.model, source->class_names());
   std::optional<stream::StreamState> state = weights.load(listener);
   skip_learned_frames(request, state, *source);
   // Whether the page's port can be had is known before anything is measured.

@@ -70,6 +70,7 @@ int check_serially(const job::PreparedRun& run, const job::Watching& watching, R
 void write_results(const job::PreparedRun& run, const train::TrainResult& result,
                    const job::Listener& listener) {
   std::exception_ptr failure;
+  job::restore_run_folder(run);
   for (const job::Artifact& artifact : job::artifacts(run, result, listener)) {
     try {
       write_output(artifact.path, artifact.make());
