@@ -296,8 +296,9 @@ class Training(Folder):
     def test_two_ranks_go_on_with_the_same_bits(self):
         documents = self.documents(self.LENGTHS)
         program = f"""
-            import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+            import os, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
             import penstock, torch
+            run = {str(self.folder / "run")!r} + os.environ.get("WORLD_SIZE", "")
             from test_sequences import Speaker, Training
             from penstock.data import Documents
             def loader():
@@ -308,11 +309,11 @@ class Training(Folder):
             whole, seen = trainer(), []
             whole.fit(loader(), epochs=2, callbacks=seen.append)
             first = trainer()
-            first.fit(loader(), checkpoint={str(self.folder / "run")!r}, save_every=3)
+            first.fit(loader(), checkpoint=run, save_every=3)
             import shutil
             from pathlib import Path
             first._job.from_first("saved") if first._job else None
-            saved = sorted(Path({str(self.folder / "run")!r}).glob("step-*"))
+            saved = sorted(Path(run).glob("step-*"))
             second, rest = trainer(), []
             second.resume(saved[0])  # inside of the first epoch
             begun = second.steps
