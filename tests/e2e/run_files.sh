@@ -90,9 +90,9 @@ refused "bad.toml" train --config bad.toml
 early=(train --model mlp --width 64 --data synthetic --train-samples 640 --batch-size 32 --workers 2
   --strategy 1f1b-flush --no-eval --checkpoint early.saved --resume --run-folder early)
 "$PENSTOCK" "${early[@]}" >out 2>err &
-for _ in $(seq 500); do
-  grep -q 'measuring' err && break
-  sleep 0.01
+for _ in $(seq 2000); do
+  grep -q 'starting at step 0' err && break
+  sleep 0.002
 done
 kill -TERM $!
 wait $! || fail "stopped early: exit code $?: $(tail -n 3 err)"

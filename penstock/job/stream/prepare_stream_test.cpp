@@ -150,15 +150,16 @@ TEST(StreamWeights, KeepTheNamesOfTheClassesThatTheyCameWith) {
   trained.step = 2;
   train::save_checkpoint(folder, subject.model, trained);
   request.run.resume = true;
-  StreamWeights weights(request, subject.model);
-  ASSERT_EQ(weights.load({})->steps, 2);
-  weights.save(state_of(subject.model, *optimizer, plan, 3));
-  EXPECT_EQ(weights.failure(), "");
+  {
+    StreamWeights weights(request, subject.model);
+    ASSERT_EQ(weights.load({})->steps, 2);
+    weights.save(state_of(subject.model, *optimizer, plan, 3));
+    EXPECT_EQ(weights.failure(), "");
+  }
   const train::CheckpointPosition saved = train::newest_position(folder, subject.model);
   EXPECT_EQ(saved.step, 3);
   EXPECT_EQ(saved.classes, trained.classes);
-  StreamWeights same(request, subject.model, trained.classes);
-  EXPECT_EQ(same.load({})->steps, 3);
+  EXPECT_EQ(StreamWeights(request, subject.model, trained.classes).load({})->steps, 3);
   StreamWeights others(request, subject.model, {"bird", "car", "road"});
   EXPECT_THROW(others.load({}), ConfigError);
   std::filesystem::remove_all(folder);
