@@ -5,10 +5,11 @@
     planning_bounds.py build/release/penstock --plans 2000 # more of them
     planning_bounds.py build/release/penstock --all        # all there are
 
-Profiles are those of the zoo and of the test models from PyTorch (analytic), made models with more
-cuts and layers than can be tried, and those named by --profile. Clusters are those of
-examples/clusters and made large ones. Each plan is made under every limit of --limits, in a process
-whose address space is limited. It fails if a plan
+Profiles are those of the zoo and of the test models from PyTorch (analytic), two that are measured
+on this machine, made models with more cuts and layers than can be tried, and those named by
+--profile. Clusters are those of examples/clusters, made large ones, and threads of this machine.
+Each plan is made under every limit of --limits, in a process whose address space is limited. It
+fails if a plan
 
 - takes more than its limit and 2 s, or more memory than its budget and 200 MB
 - ends in any other way than with a plan or with the answer that there is none
@@ -111,6 +112,16 @@ def analytic_profiles(penstock, folder):
                         folder / f"{name}.json"], capture_output=True, check=False)
 
 
+def measured_profiles(penstock, folder):
+    """They know more than analytic ones: what each backward pass takes."""
+    if not (penstock.parent / "penstock-train").exists():
+        return
+    for model in ("mlp", "lenet5"):
+        subprocess.run([penstock, "profile", "--model", model, "--batch-size", "4", "--samples",
+                        "1", "-o", folder / f"measured_{model}.json"], capture_output=True,
+                       check=False)
+
+
 def run(command, address_bytes, folder):
     """Wall seconds, peak bytes, exit code, output."""
     with open(folder / "out", "w+") as out, open(folder / "err", "w+") as err:
@@ -135,11 +146,17 @@ def offences(limit, budget, seconds, peak, code, error):
         yield f"{(peak - budget) / 1e6:.0f} MB more than its budget"
 
 
+def name_of(cluster):
+    return cluster.stem if isinstance(cluster, pathlib.Path) else f"{cluster} threads"
+
+
 def plan_once(options, case, limit, folder):
-    profile, cluster, strategy = case
-    command = [options.penstock, "plan", "--profile", profile, "--cluster", cluster, "--json",
+    profile, cluster, strategy, *samples = case
+    where = ["--cluster", cluster] if isinstance(cluster, pathlib.Path) else ["--workers", cluster]
+    command = [options.penstock, "plan", "--profile", profile, *where, "--json",
                "--time-limit", f"{round(limit * 1000)}ms", "--memory-budget",
                str(options.budget)]
+    command += ["--mini-batch", str(samples[0])] if samples and samples[0] else []
     command += ["--compare"] if strategy == "compare" else ["--strategy", strategy]
     for _ in range(2):
         seconds, peak, code, out, error = run(command, options.budget + ADDRESSES_MORE, folder)
@@ -147,7 +164,9 @@ def plan_once(options, case, limit, folder):
             break
     plan = json.loads(out) if code == 0 else {}
     rate = plan.get("throughput_samples_per_s", 0)
-    row = [profile.stem, cluster.stem, strategy, f"{limit:g}", f"{seconds:.2f}",
+    if samples and samples[0]:
+        strategy += f" of {samples[0]}"
+    row = [profile.stem, name_of(cluster), strategy, f"{limit:g}", f"{seconds:.2f}",
            f"{peak / 1e6:.0f}", f"{rate:.5g}" if plan else "none",
            f"{plan.get('optimality_gap', 0):.3f}" if plan else "-"]
     print("\t".join(row), flush=True)
@@ -166,7 +185,7 @@ def slower_than_names(options, cases, limits, folder):
         for name in names:
             rate, _ = plan_once(options, (profile, cluster, name), limit, folder)
             if auto < AS_FAST * rate:
-                yield (f"{profile.stem} {cluster.stem} {limit:g} s: auto {auto:.5g} samples/s, "
+                yield (f"{profile.stem} {name_of(cluster)} {limit:g} s: auto {auto:.5g} samples/s, "
                        f"{name} {rate:.5g}")
 
 
@@ -188,11 +207,12 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         analytic_profiles(options.penstock, folder)
+        measured_profiles(options.penstock, folder)
         made_profiles(folder)
         made_clusters(folder)
         profiles = sorted(folder.glob("*.json")) + options.profile
         clusters = sorted((ROOT / "examples/clusters").glob("*.toml")) + sorted(
-            folder.glob("*.toml"))
+            folder.glob("*.toml")) + ["2", "64"]
         if options.against_names:
             pairs = list(itertools.product(profiles, clusters))
             random.Random(options.seed).shuffle(pairs)
@@ -200,7 +220,8 @@ def main():
             found = list(slower_than_names(options, pairs, limits, folder))
             print("\n".join([f"{len(pairs)} cases, {len(found)} where auto is slower", *found]))
             return 1 if found else 0
-        cases = list(itertools.product(profiles, clusters, STRATEGIES))
+        # Few samples per step: fewer than there are workers.
+        cases = list(itertools.product(profiles, clusters, STRATEGIES, (None, None, 64)))
         random.Random(options.seed).shuffle(cases)
         if not options.all:
             cases = cases[:max(1, options.plans // len(limits))]
@@ -209,7 +230,7 @@ def main():
             best = 0
             for limit in limits:
                 rate, wrong = plan_once(options, case, limit, folder)
-                title = f"{case[0].stem} {case[1].stem} {case[2]} {limit:g} s: "
+                title = f"{case[0].stem} {name_of(case[1])} {case[2]} {limit:g} s: "
                 if rate < best * (1 - (options.worse or 0.005)):
                     slower.append(f"{title}{rate:.5g} samples/s, {best:.5g} within less time")
                 best = max(best, rate)
