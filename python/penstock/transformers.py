@@ -10,6 +10,7 @@ Everything else is transformers' own: data, collators, schedules, logs, evaluati
 from __future__ import annotations
 
 import os
+import types
 from pathlib import Path
 from typing import Any, Mapping
 
@@ -26,10 +27,24 @@ __all__ = ["Trainer"]
 _FOLDER = "penstock"
 #: What transformers does to labels that are no targets.
 _IGNORED = -100
+#: The version that this was tried with, and what of its Trainer, private, is replaced below.
+_TRIED = "5.24"
+_REPLACED = ("_prepare_for_training", "_clip_grad_norm", "_get_grad_norm", "_finalize_training",
+             "_save", "_save_optimizer_and_scheduler", "_load_optimizer_and_scheduler")  # fmt: skip
 
 
 def _no_step(*_: Any, **__: Any) -> None:
     """In the place of the optimiser's: the steps are made by the pipeline."""
+
+
+def _refuse_other_versions() -> None:
+    """A version without what is replaced would train, and silently do without the pipeline."""
+    if missing := [name for name in _REPLACED if not hasattr(transformers.Trainer, name)]:
+        raise PenstockError(
+            f"penstock.transformers.Trainer was tried with transformers {_TRIED}; it found "
+            f"{transformers.__version__}, whose Trainer has no {', '.join(missing)}: "
+            f"pip install 'transformers=={_TRIED}.*'"
+        )
 
 
 class Trainer(transformers.Trainer):
@@ -47,6 +62,7 @@ class Trainer(transformers.Trainer):
     def __init__(
         self, *arguments: Any, penstock: Mapping[str, Any] | None = None, **named: Any
     ) -> None:
+        _refuse_other_versions()
         super().__init__(*arguments, **named)
         self.pipeline: _penstock.Trainer | None = None
         self._options = dict(penstock or {})
@@ -58,20 +74,30 @@ class Trainer(transformers.Trainer):
 
     def _refuse_what_is_not_followed(self) -> None:
         given = self.args
-        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
-        refused = {
-            "compute_loss_func": self.compute_loss_func is not None,
-            "a compute_loss of its own": type(self).compute_loss is not Trainer.compute_loss,
-            "label_smoothing_factor": bool(given.label_smoothing_factor),
-            "neftune_noise_alpha": bool(given.neftune_noise_alpha),
-            "bf16 or fp16, instead of penstock={'precision': ...}": given.bf16 or given.fp16,
-            "several processes, DeepSpeed or FSDP": given.world_size > 1 or sharded,
-            f"the device {given.device}, instead of use_cpu=True": given.device.type != "cpu",
-        }
-        for what, is_there in refused.items():
+        cases = [
+            (self.compute_loss_func is not None, "compute_loss_func",
+             "leave it out: the loss is the one that the model returns"),
+            (type(self).compute_loss is not Trainer.compute_loss, "a compute_loss of its own",
+             "leave it out: the loss is the one that the model returns"),
+            (bool(given.label_smoothing_factor),
+             f"label_smoothing_factor={given.label_smoothing_factor}", "leave it out"),
+            (bool(given.neftune_noise_alpha),
+             f"neftune_noise_alpha={given.neftune_noise_alpha}", "leave it out"),
+            (given.bf16, "bf16=True",
+             "leave it out, and give the Trainer penstock={'precision': 'bfloat16'}"),
+            (given.fp16, "fp16=True",
+             "leave it out, and give the Trainer penstock={'precision': 'float16'}"),
+            (self.is_deepspeed_enabled, "DeepSpeed", "leave it out"),
+            (self.is_fsdp_enabled, "FSDP", "leave it out"),
+            (given.world_size > 1, f"{given.world_size} processes",
+             "start one: its threads are the workers, penstock={'workers': ...}"),
+            (given.device.type != "cpu", f"the device {given.device}",
+             "give the arguments use_cpu=True; penstock={'device': 'cuda'} computes on GPUs"),
+        ]  # fmt: skip
+        for is_there, found, to_do in cases:
             if is_there:
                 raise PenstockError(
-                    f"penstock.transformers.Trainer does not follow {what}: leave it out"
+                    f"penstock.transformers.Trainer cannot follow what it found, {found}: {to_do}"
                 )
 
     def update_model(self) -> None:
@@ -84,7 +110,9 @@ class Trainer(transformers.Trainer):
 
     def create_optimizer(self, *arguments: Any, **named: Any) -> torch.optim.Optimizer:
         made = super().create_optimizer(*arguments, **named)
-        made.step = _no_step  # type: ignore[method-assign]
+        inner = getattr(made, "optimizer", made)  # a second `train` has accelerate's around it
+        # A method, since a schedule of torch.optim asks for what it belongs to.
+        inner.step = types.MethodType(_no_step, inner)
         return made
 
     def _prepare_for_training(self, *arguments: Any, **named: Any) -> Any:

@@ -6,6 +6,7 @@ import importlib.util
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -107,9 +108,39 @@ class TransformersTest(unittest.TestCase):
         with self.assertRaisesRegex(penstock.PenstockError, "has no folder 'penstock'"):
             self.trained("again", resume=str(checkpoint))
 
-    def test_it_refuses_what_it_does_not_follow(self):
-        with self.assertRaisesRegex(penstock.PenstockError, "label_smoothing_factor: leave"):
-            self.trained("pipeline", label_smoothing_factor=0.1)
+    def test_it_trains_twice(self):
+        """Without momentum, since the second begins with a new state of the optimiser."""
+        more = {"optim": "sgd", "num_train_epochs": 1, "learning_rate": 0.5}
+        expected, found = (self.trained(name, **more) for name in ("plain", "pipeline"))
+        once = found.model.lm_head.weight.detach().clone()
+        for one in (expected, found):
+            one.train()
+        self.assertGreater((found.model.lm_head.weight - once).abs().max(), 1e-3)
+        self.is_same(found, expected)
+
+    def test_it_says_what_it_does_not_follow_and_what_to_write(self):
+        for more, said in (
+            ({"label_smoothing_factor": 0.1}, "found, label_smoothing_factor=0.1: leave it out$"),
+            ({"bf16": True}, "bf16=True: leave .* the Trainer penstock={'precision': 'bfloat16'}"),
+        ):
+            with self.assertRaisesRegex(penstock.PenstockError, said):
+                self.trained("pipeline", **more)
+        made = penstock.transformers.Trainer(model(), self.arguments("pipeline"))
+        with mock.patch.object(type(made.args), "device", torch.device("cuda:0")):
+            said = "the device cuda:0: give .* use_cpu=True; penstock={'device': 'cuda'} comp"
+            with self.assertRaisesRegex(penstock.PenstockError, said):
+                made._refuse_what_is_not_followed()
+
+    def test_it_refuses_a_version_without_what_it_replaces(self):
+        import transformers
+
+        self.addCleanup(
+            setattr, transformers.Trainer, "_get_grad_norm", transformers.Trainer._get_grad_norm
+        )
+        del transformers.Trainer._get_grad_norm
+        said = f"found {transformers.__version__}, whose Trainer has no _get_grad_norm: pip"
+        with self.assertRaisesRegex(penstock.PenstockError, said):
+            penstock.transformers.Trainer(model(), self.arguments("pipeline"))
 
 
 if __name__ == "__main__":
