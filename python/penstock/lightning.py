@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any, Callable, Iterator, Mapping
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils import _pytree as pytree
 
 import penstock as _penstock
@@ -23,6 +25,9 @@ __all__ = ["Strategy"]
 
 #: Beside a checkpoint of Lightning: Penstock's own, with the optimiser's state.
 _BESIDE = ".penstock"
+#: Hooks that no step calls, or whose work on gradients it does not see, of modules and callbacks.
+_OF_GRADIENTS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")
+_OF_MODULES = ("backward", "configure_gradient_clipping", "optimizer_zero_grad", *_OF_GRADIENTS)
 
 
 class _Logged:
@@ -36,15 +41,16 @@ class _Logged:
 class _Step(torch.nn.Module):
     """A LightningModule's `training_step` as a module that returns its loss."""
 
-    def __init__(self, module: pl.LightningModule, structure: Any) -> None:
+    def __init__(self, module: pl.LightningModule, structure: Any, takes_index: bool) -> None:
         super().__init__()
-        self.module, self._structure = module, structure
+        self.module, self.structure = module, structure
+        self._index = (0,) if takes_index else ()
         self.logged = _Logged()  # an object: torch.export undoes what changes a module's attributes
 
     def forward(self, *values: torch.Tensor) -> torch.Tensor:
-        batch = pytree.tree_unflatten(values, self._structure)
+        batch = pytree.tree_unflatten(values, self.structure)
         with self._recorded() as found:
-            made = self.module.training_step(batch, 0)
+            made = self.module.training_step(batch, *self._index)
         loss = made["loss"] if isinstance(made, Mapping) else made
         self.logged.losses = [(name, how) for name, value, how in found if value is loss]
         self.logged.others = [name for name, value, _ in found if value is not loss]
@@ -78,7 +84,8 @@ class Strategy(SingleDeviceStrategy):
     `training_step` is called once, with the first batch, and exported: it depends on the batch
     alone, and returns the loss, or a dict with ``loss``. What it logs under a name is the loss of
     each step; other numbers cannot be logged there. The module has the new weights when it is
-    validated, saved, and at the end; callbacks in between call `update_module`.
+    validated, saved, and when the fit has ended or failed. Hooks in between, `on_train_end` among
+    them, call `update_module` before they look at it.
     """
 
     strategy_name = "penstock"
@@ -102,29 +109,45 @@ class Strategy(SingleDeviceStrategy):
         self.pipeline, self._is_behind = None, False  # a new run begins with the module's weights
         if trainer.state.fn != "fit":
             return
-        refused = {
-            "manual optimisation": not self.lightning_module.automatic_optimization,
-            f"{len(self.optimizers)} optimisers": len(self.optimizers) != 1,
-            "accumulate_grad_batches, instead of larger batches":
-                trainer.accumulate_grad_batches != 1,
-            "clipping by value": trainer.gradient_clip_algorithm == "value",
-            f"precision {trainer.precision}, instead of Strategy(precision=...)":
-                trainer.precision != "32-true",
-        }  # fmt: skip
-        for what, is_there in refused.items():
-            if is_there:
-                raise PenstockError(f"penstock.lightning.Strategy does not follow {what}")
+        self._refuse_what_is_not_followed(trainer)
 
-    def _new_pipeline(self, batch: Any, values: list[torch.Tensor]) -> _penstock.Trainer:
+    def _refuse_what_is_not_followed(self, trainer: pl.Trainer) -> None:
         module = self.lightning_module
-        self._step = _Step(module, pytree.tree_structure(batch))
+        # Lightning has one of its own where configure_optimizers returns None.
+        count = sum(type(one).__name__ != "_MockOptimizer" for one in self.optimizers)
+        cases = [
+            (not module.automatic_optimization, "automatic_optimization=False",
+             "leave it out: the pipeline makes the steps"),
+            (count != 1, f"{count} optimisers of configure_optimizers", "return one"),
+            (trainer.accumulate_grad_batches != 1,
+             f"accumulate_grad_batches={trainer.accumulate_grad_batches}",
+             "make batches so many times as large; micro_batches of the Strategy divides them"),
+            (trainer.gradient_clip_algorithm == "value", "gradient_clip_algorithm='value'",
+             "clip by norm"),
+            (trainer.precision != "32-true", f"precision='{trainer.precision}'",
+             "leave it out, and give the Strategy precision='bfloat16' or 'float16'"),
+        ]  # fmt: skip
+        of_its_own = [f"{type(module).__name__}.{name}" for name in _OF_MODULES
+                      if is_overridden(name, module)]  # fmt: skip
+        of_its_own += [f"{type(callback).__name__}.{name}" for callback in trainer.callbacks
+                       for name in _OF_GRADIENTS if is_overridden(name, callback)]  # fmt: skip
+        cases += [(True, name, "leave it out: gradients stay within the pipeline")
+                  for name in of_its_own]  # fmt: skip
+        for is_there, found, to_do in cases:
+            if is_there:
+                raise PenstockError(
+                    f"penstock.lightning.Strategy cannot follow what it found, {found}: {to_do}"
+                )
+
+    def _new_pipeline(self, step: _Step, values: list[torch.Tensor]) -> _penstock.Trainer:
+        module = self.lightning_module
         given = self.optimizers[0]
         made = _penstock.Trainer(
-            self._step, values, optimizer=getattr(given, "_optimizer", given), loss="model",
+            step, values, optimizer=getattr(given, "_optimizer", given), loss="model",
             batch_size=len(values[0]), clip_norm=module.trainer.gradient_clip_val or 0.0,
             **{"progress": False, **self._options},
         )  # fmt: skip
-        if others := self._step.logged.others:
+        if others := step.logged.others:
             pl.utilities.rank_zero_warn(
                 f"training_step logs {', '.join(others)}: with penstock, only the loss "
                 "can be logged there"
@@ -136,13 +159,21 @@ class Strategy(SingleDeviceStrategy):
 
     # Steps
 
-    def training_step(self, batch: Any, *_: Any, **__: Any) -> torch.Tensor:
-        values = pytree.tree_leaves(batch)
-        if self.pipeline is None:
-            self.pipeline = self._new_pipeline(batch, values)
+    def training_step(self, batch: Any, *index: Any) -> torch.Tensor:
+        values, structure = pytree.tree_flatten(batch)
+        if self.pipeline is None or self._step is None:
+            # Lightning hands the index to a training_step that takes it.
+            self._step = _Step(self.lightning_module, structure, takes_index=bool(index))
+            self.pipeline = self._new_pipeline(self._step, values)
+        elif structure != self._step.structure:
+            here, first = (" ".join(str(one).split()) for one in (structure, self._step.structure))
+            raise PenstockError(
+                f"a batch has the structure {here}, the first one had {first}: let the loader make "
+                "all batches of one structure, keys in one order"
+            )
         loss = torch.tensor(self.pipeline.step(values)["loss"])
         self._is_behind = True
-        for name, how in self._step.logged.losses if self._step is not None else ():
+        for name, how in self._step.logged.losses:
             self.lightning_module.log(name, loss, **{"batch_size": len(values[0]), **how})
         return loss
 
@@ -157,6 +188,15 @@ class Strategy(SingleDeviceStrategy):
 
     def on_train_end(self) -> None:
         self.update_module()
+
+    def teardown(self) -> None:
+        """After an exception, too."""
+        try:
+            self.update_module()
+        except PenstockError as error:  # of a pipeline that failed: the failure itself is raised
+            pl.utilities.rank_zero_warn(f"the module has not the weights of the last step: {error}")
+        self._resume_from = None
+        super().teardown()
 
     # Checkpoints
 
@@ -184,5 +224,7 @@ class Strategy(SingleDeviceStrategy):
             )
 
     def load_checkpoint(self, checkpoint_path: Any, *more: Any, **named: Any) -> dict[str, Any]:
-        self._resume_from = Path(f"{checkpoint_path}{_BESIDE}")
+        if self.lightning_module.trainer.state.fn == "fit":  # others take the weights alone
+            # ModelCheckpoint(save_last="link") makes a link to a file.
+            self._resume_from = Path(f"{os.path.realpath(checkpoint_path)}{_BESIDE}")
         return super().load_checkpoint(checkpoint_path, *more, **named)

@@ -72,16 +72,23 @@ class LightningTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def trained(self, strategy="auto", epochs=3, ckpt_path=None, **more):
+    def made(self, strategy="auto", epochs=3, members=None, callbacks=(), **more):
+        """A module, its class with these members besides, a callback that notes losses, a
+        Trainer."""
         import lightning.pytorch as pl
 
         classifier, losses_class = module_class()
-        module, losses = classifier(), losses_class()
-        trainer = pl.Trainer(
-            strategy=strategy, accelerator="cpu", max_epochs=epochs, logger=False,
-            enable_progress_bar=False, enable_model_summary=False, callbacks=[losses],
-            num_sanity_val_steps=0, enable_checkpointing=False, gradient_clip_val=0.5, **more,
-        )  # fmt: skip
+        module, losses = type("Own", (classifier,), members or {})(), losses_class()
+        trainer = pl.Trainer(**{
+            "strategy": strategy, "accelerator": "cpu", "max_epochs": epochs, "logger": False,
+            "enable_progress_bar": False, "enable_model_summary": False,
+            "callbacks": [losses, *callbacks], "num_sanity_val_steps": 0,
+            "enable_checkpointing": False, "gradient_clip_val": 0.5, **more,
+        })  # fmt: skip
+        return module, losses, trainer
+
+    def trained(self, *arguments, ckpt_path=None, **more):
+        module, losses, trainer = self.made(*arguments, **more)
         trainer.fit(module, loader(), loader(), ckpt_path=ckpt_path)
         return module, losses, trainer
 
@@ -118,9 +125,82 @@ class LightningTest(unittest.TestCase):
         trainer.strategy.remove_checkpoint(path)
         self.assertEqual(list(self.folder.iterdir()), [])
 
-    def test_it_refuses_what_it_does_not_follow(self):
-        with self.assertRaisesRegex(penstock.PenstockError, "does not follow accumulate_grad"):
-            self.trained(self.pipeline(), accumulate_grad_batches=2)
+    def test_a_fit_goes_on_from_a_link_to_a_checkpoint(self):
+        from lightning.pytorch.callbacks import ModelCheckpoint
+
+        whole = self.trained(self.pipeline())
+        keeper = ModelCheckpoint(self.folder, save_last="link", save_top_k=-1)
+        _, begun, _ = self.trained(self.pipeline(), epochs=1, callbacks=[keeper],
+                                   enable_checkpointing=True)  # fmt: skip
+        path = self.folder / "last.ckpt"
+        self.assertTrue(path.is_symlink())
+        module, losses, _ = self.trained(self.pipeline(), ckpt_path=path)
+        losses.train, losses.held_out = begun.train + losses.train, begun.held_out + losses.held_out
+        self.is_same((module, losses), whole)
+
+    def test_a_fit_after_a_validation_of_a_checkpoint_begins_anew(self):
+        whole = self.trained(self.pipeline(), epochs=1)
+        path = self.folder / "first.ckpt"
+        whole[2].save_checkpoint(path)
+        module, losses, trainer = self.made(self.pipeline(), epochs=1)
+        trainer.validate(self.made()[0], loader(), ckpt_path=path, verbose=False)
+        losses.held_out.clear()
+        trainer.fit(module, loader(), loader())
+        self.is_same((module, losses), whole)
+
+    def test_batches_have_the_structure_of_the_first(self):
+        module, _, trainer = self.made(self.pipeline(), epochs=1)
+        first, second, *_ = loader()
+        turned = {"y": second["y"], "x": second["x"]}
+        said = r"structure .*'y', 'x'.*, the first one had .*'x', 'y'.*: let the loader"
+        with self.assertRaisesRegex(penstock.PenstockError, said):
+            trainer.fit(module, torch.utils.data.DataLoader([first, turned], batch_size=None))
+
+    def test_a_training_step_may_do_without_the_index(self):
+        def training_step(self, batch):
+            loss = self.loss_of(batch)
+            self.log("train_loss", loss)
+            return {"loss": loss}
+
+        more = {"epochs": 1, "members": {"training_step": training_step}}
+        self.is_same(self.trained(self.pipeline(), **more), self.trained(**more))
+
+    def test_the_module_has_the_new_weights_after_an_exception(self):
+        import lightning.pytorch as pl
+
+        class Stop(pl.Callback):
+            def on_train_batch_end(self, trainer, module, outputs, batch, index):
+                if index == 2:
+                    raise RuntimeError("stop")
+
+        module, _, trainer = self.made(self.pipeline(), callbacks=[Stop()])
+        before = module.head.weight.detach().clone()
+        with self.assertRaisesRegex(RuntimeError, "^stop$"):
+            trainer.fit(module, loader(), loader())
+        self.assertGreater((module.head.weight - before).abs().max(), 1e-3)
+        found = trainer.strategy.pipeline.state_dict()["module.head.weight"]
+        self.assertTrue(torch.equal(found, module.head.weight))
+
+    def test_it_says_what_it_does_not_follow_and_what_to_write(self):
+        import lightning.pytorch as pl
+
+        def own(name):
+            return {name: lambda self, *_, **__: None}
+
+        def callback(name):
+            return type("Look", (pl.Callback,), own(name))()
+
+        for given, said in (
+            ({"accumulate_grad_batches": 2}, "accumulate_grad_batches=2: make batches"),
+            ({"precision": "bf16-mixed"}, "precision='bf16-mixed': leave it out, and give"),
+            ({"members": own("configure_optimizers")}, "0 optimisers of .*: return one"),
+            *(({"members": own(name)}, f"Own.{name}: leave it out")
+              for name in ("backward", "configure_gradient_clipping", "optimizer_zero_grad",
+                           "on_before_optimizer_step", "on_after_backward")),
+            ({"callbacks": [callback("on_before_optimizer_step")]}, "Look.on_before_optimizer_"),
+        ):  # fmt: skip
+            with self.subTest(said), self.assertRaisesRegex(penstock.PenstockError, said):
+                self.trained(self.pipeline(), **given)
 
 
 if __name__ == "__main__":
