@@ -14,9 +14,9 @@ four micro-batches of two samples. Three ways:
 
 Losses are compared with those of the whole module in one process, over the same micro-batches, so
 that batch norm takes the same statistics; dropout drops nothing, since processes draw different
-numbers. "trained": the largest difference of a loss is at most --tolerance, and the losses change
-by ten times that. "price": the throughput that is predicted with the split, of that with the
-plan's own cut. Prints a table of Markdown, and exits with 1 where `split` or `plan` did not train.
+numbers. "match": the largest difference of a loss is at most --tolerance, and the losses change by
+ten times that. "price": the throughput that is predicted with the split, of that with the
+plan's own cut. Prints a table of Markdown, and exits with 1 where `split` or `plan` does not match.
 Needs a Python with the package; models of torchvision or transformers are left out without these.
 """
 
@@ -124,11 +124,11 @@ def rank_main(ways, name, folder):
 
 def run_ranks(ways, name, folder, timeout):
     command = [sys.executable, __file__, "--ways", *ways, "--models", name, "--folder", str(folder)]
-    ranks = [
-        subprocess.Popen(command, env={**os.environ, "RANK": str(rank)},
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for rank in range(2)
-    ]  # fmt: skip
+    ranks = []
+    for rank in range(2):
+        with (folder / f"errors.{rank}").open("w") as errors:
+            ranks.append(subprocess.Popen(command, env={**os.environ, "RANK": str(rank)},
+                                          stdout=subprocess.DEVNULL, stderr=errors))  # fmt: skip
     for process in ranks:
         try:
             process.wait(timeout)
@@ -137,19 +137,28 @@ def run_ranks(ways, name, folder, timeout):
             process.wait()
 
 
+def silent(rank, folder):
+    """Why a rank left no losses: the last line of its errors."""
+    path = folder / f"errors.{rank}"
+    lines = path.read_text(errors="replace").split("\n") if path.exists() else []
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "no errors, no end")
+    return f"rank {rank}: {last}"
+
+
 def outcome(way, folder, expected, tolerance):
     """What became of a way; the losses are those of the last stage."""
     paths = [folder / f"{way}.{rank}.json" for rank in range(2)]
     said = [json.loads(path.read_text()) for path in paths if path.exists()]
+    missing = [silent(rank, folder) for rank, path in enumerate(paths) if not path.exists()]
     failed = [one["why"] for one in said if "why" in one]
-    if failed or len(said) < 2:
+    if failed or missing:
         own = [one for one in failed if "Connection " not in one]  # lost by the other's end
-        return {"trained": False, "why": (own or failed or ["no answer"])[0]}
+        return {"matches": False, "why": (own or missing or failed)[0]}
     losses = next(one["losses"] for one in said if one["losses"])
     apart = max(abs(a - b) for a, b in zip(losses, expected))
     change = max(expected) - min(expected)
     good = len(losses) == len(expected) and apart <= tolerance < change / 10
-    return {"trained": good, "apart": apart, "losses": losses}
+    return {"matches": good, "apart": apart, "losses": losses}
 
 
 def measured(name, args):
@@ -187,7 +196,7 @@ def line(row, ways):
     for way in ways:
         cells += [f"`{', '.join(row[cuts[way]])}`"] if way in cuts else []
         one = row[way]
-        cells.append(f"{one['apart']:.0e}" if one["trained"] else "no")
+        cells.append(f"{one['apart']:.0e}" if one["matches"] else "no")
     return f"| {' | '.join(cells)} |"
 
 
@@ -243,16 +252,16 @@ def main():
         print(line(rows[-1], args.ways), flush=True)
     print()
     for way in args.ways:
-        good = sum(row[way]["trained"] for row in rows)
-        print(f"{way}: {good} of {len(rows)} models trained, within {args.tolerance:.0e}")
+        good = sum(row[way]["matches"] for row in rows)
+        print(f"{way}: {good} of {len(rows)} models match, within {args.tolerance:.0e}")
         for row in rows:
-            if not row[way]["trained"]:
+            if not row[way]["matches"]:
                 print(f"    {row['model']}: {row[way].get('why', row[way].get('apart'))}")
     if args.output:
         document = {"machine": describe_machine(), "torch": torch.__version__, "models": rows}
         args.output.write_text(json.dumps(document, indent=1) + "\n")
     own = [way for way in args.ways if way != "by hand"]
-    if not all(row[way]["trained"] for row in rows for way in own):
+    if not all(row[way]["matches"] for row in rows for way in own):
         raise SystemExit(1)
 
 
