@@ -196,7 +196,7 @@ until_training alive.1 "$killed"
 kill -TERM "$child"
 wait_within 60 "$child"
 [ "$code" -eq 75 ] || fail "a job started again: exit code $code, expected 75: $(tail -n 3 log)"
-[ -s restarted/results.json ] || fail "no results: $(ls restarted)"
+[ -s restarted/results.json ] || fail "no results: $(ls restarted) $(tail -n 20 log)"
 
 # --- The examples for schedulers ---
 
@@ -216,6 +216,7 @@ fi
 # Ranks as pods have them: no launcher, stopped and started again by the same command.
 sed -e "s|/shared|$PWD/shared|; s|= 9400|= 0|; s|0.0.0.0|127.0.0.1|; s|vgg_small|mlp|" \
   -e 's|epochs = .*|epochs = 100000\nno-eval = true\ntrain-samples = 96\nwidth = 16|' \
+  -e '1s|^|strategy = "dp"\n|' \
   pod.toml >two.toml
 pods() {
   local rank

@@ -53,7 +53,7 @@ LabelledSource::LabelledSource(std::unique_ptr<FrameSource> source,
   read(file);
   if (is_by_time_ && !source_->is_live() && source_->frames_per_second() <= 0) {
     throw ConfigError(fmt::format(
-        "'{}' labels by seconds, and {} has no rate: expected a rate of frames (--source-fps), or "
+        "'{}' labels by seconds, and {} has no rate: expected frames at a rate of their own, or "
         "a file with '{}'",
         printable(name_), source_->describe(), kByFrame));
   }

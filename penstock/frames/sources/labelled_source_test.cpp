@@ -87,7 +87,7 @@ TEST(LabelledSource, NamesTheLineThatIsWrong) {
   EXPECT_THAT(refusal("frame,label\n2,a\n2,b\n"), HasSubstr(":3: 2 comes after 2"));
   EXPECT_THAT(refusal("frame,label\n2,a\n3,a\n"), HasSubstr("2 to 1000 different labels, found 1"));
   EXPECT_THAT(message_of<ConfigError>([&] { labelled(folder, "seconds,label\n1,a\n2,b\n", 0); }),
-              HasSubstr("numbers has no rate: expected a rate of frames"));
+              HasSubstr("numbers has no rate: expected frames at a rate of their own"));
   EXPECT_THAT(message_of<ConfigError>([&] {
                 LabelledSource source(std::make_unique<Numbers>(1), folder / "none.csv");
               }),
