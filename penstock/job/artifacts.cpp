@@ -60,9 +60,13 @@ std::optional<report::History> earlier_history(const PreparedRun& run, const std
   return std::nullopt;
 }
 
-/// Whether the run's folder has what is written when a run begins: not if it was stopped before.
-bool has_record(const PreparedRun& run) {
+/// Whether this start has written into the run's folder what a run begins with.
+bool has_begun_folder(const PreparedRun& run) {
   return !run.request.operation.folder.empty() && !run.record.model.empty();
+}
+/// A start that was stopped before leaves its folder as it was.
+bool takes_results(const PreparedRun& run) {
+  return has_begun_folder(run) || holds_record(run.request);
 }
 
 /// Of steps before this start, whose process was killed or wrote elsewhere: a history is written
@@ -88,7 +92,7 @@ EarlierParts earlier_parts(const PreparedRun& run, const train::TrainResult& res
   const auto asked = earlier_history(run, run.request.output.history, listener);
   if (asked) listener.tell(gap_text(run.request.output.history, *asked, begin));
   std::optional<report::History> folder;
-  if (has_record(run)) {
+  if (takes_results(run)) {
     const std::string file = in_run_folder(run.request, kHistoryFile);
     folder = earlier_history(run, file, listener);
     const report::History known = folder ? *folder : asked.value_or(report::History());
@@ -126,7 +130,7 @@ struct Results {
 void restore_run_folder(const PreparedRun& run) {
   std::error_code error;
   const std::string& folder = run.request.operation.folder;
-  if (!has_record(run) || std::filesystem::exists(folder, error)) return;
+  if (!has_begun_folder(run) || std::filesystem::exists(folder, error)) return;
   std::filesystem::create_directories(folder, error);
   if (!error) write_run_folder(run.record, run.train.plan);
 }
@@ -151,7 +155,7 @@ std::vector<Artifact> artifacts(const PreparedRun& run, const train::TrainResult
   };
   add(output.history, &EarlierParts::asked, history_json);
   add(output.html, &EarlierParts::asked, page_of);
-  if (has_record(run)) {
+  if (takes_results(run)) {
     add(in_run_folder(run.request, kHistoryFile), &EarlierParts::folder, history_json);
     add(in_run_folder(run.request, kReportFile), &EarlierParts::folder, page_of);
     add(in_run_folder(run.request, kResultsFile), &EarlierParts::folder,

@@ -159,6 +159,12 @@ bool is_of_this_launcher(const fs::path& folder) {
 
 }  // namespace
 
+bool holds_record(const options::TrainRequest& request) {
+  std::error_code ignored;
+  return !request.operation.folder.empty() &&
+         fs::exists(in_run_folder(request, kEnvironmentFile), ignored);
+}
+
 std::string in_run_folder(const options::TrainRequest& request, std::string_view name) {
   return (fs::path(request.operation.folder) / name).string();
 }

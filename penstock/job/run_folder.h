@@ -30,6 +30,9 @@ inline constexpr std::string_view kHistoryFile = "history.json";
 inline constexpr std::string_view kReportFile = "report.html";
 inline constexpr std::string_view kResultsFile = "results.json";
 
+/// Whether the folder has what is written when a run begins, of this start or an earlier one.
+bool holds_record(const options::TrainRequest& request);
+
 /// A file of it.
 std::string in_run_folder(const options::TrainRequest& request, std::string_view name);
 
