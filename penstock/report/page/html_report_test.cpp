@@ -125,6 +125,9 @@ TEST(ReportPage, OpensOnMeasuredAgainstPredicted) {
   input.history->predicted_throughput_samples_per_s = 1000;
   input.history->prediction_low_samples_per_s = 800;
   input.history->prediction_high_samples_per_s = 1200;
+  input.history->throughput_samples_per_s = 1000.2;
+  EXPECT_NE(html_report(input).find(">as fast as predicted, within the interval"),
+            std::string::npos);
   input.history->throughput_samples_per_s = 600;
   const std::string page = html_report(input);
   const size_t tile = page.find("<section id=\"headline\">");

@@ -63,8 +63,11 @@ std::string_view slowest_name(const Bottleneck& bottleneck) {
                                                       : "slowest worker";
 }
 
+/// "12 % slower than"
 std::string more_or_less(double ratio) {
-  return fmt::format("{} {}", percent_text(std::fabs(ratio - 1)), ratio < 1 ? "slower" : "faster");
+  if (std::fabs(ratio - 1) < 0.0005) return "as fast as";
+  return fmt::format("{} {} than", percent_text(std::fabs(ratio - 1)),
+                     ratio < 1 ? "slower" : "faster");
 }
 
 /// From 0 to the largest of them: the interval as a band, prediction and measurement as marks.
@@ -123,9 +126,9 @@ std::string headline_section(const ReportInput& input) {
     const std::string_view within = !has_interval ? ""
                                     : is_outside  ? ", outside the interval"
                                                   : ", within the interval";
-    tile += html_paragraph(
-        is_outside ? "accent" : "muted",
-        fmt::format("{} than predicted{}", more_or_less(measured / predicted), within));
+    tile +=
+        html_paragraph(is_outside ? "accent" : "muted",
+                       fmt::format("{} predicted{}", more_or_less(measured / predicted), within));
   }
   return fmt::format("<section id=\"headline\">{}{}</section>\n", tile,
                      rate_scale(predicted, measured, interval));
