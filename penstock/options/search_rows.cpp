@@ -77,10 +77,10 @@ std::vector<SearchRow> kind_rows() {
        row<OfSearch>(
            "--sync", searched_sync,
            "How replicas sum their gradients: ordered (with the bits of one thread), ring, "
-           "parameter-server, summation, hierarchical (first inside each machine), asynchronous, "
-           "diloco:H (every H steps, changes of weights), powersgd:R (factors of rank R), or auto. "
-           "auto is the fastest of those before asynchronous. ring and hierarchical change results "
-           "by rounding"),
+           "parameter-server, summation, hierarchical (first inside each machine), asynchronous or "
+           "auto, which is the fastest of those before asynchronous. diloco:H sums changes of "
+           "weights every H steps, powersgd:R factors of rank R. ring and hierarchical change "
+           "results by rounding"),
        row<OfSearch>("--sync-precision", searched_precision, std::string(kSyncPrecisionHelp)),
        row<OfSearch>("--boundary", searched_boundary, std::string(kBoundaryHelp)),
        choice_row<&Options::recompute>(
