@@ -132,43 +132,6 @@ TEST(MemoryBudget, KindsThatItLeavesOutAreNamed) {
   EXPECT_THAT(result.plan->explanation.notes, Contains(HasSubstr("memory budget")));
 }
 
-/// With a larger budget no plan of this seed is slower: a search goes through what it finds with a
-/// smaller one.
-TEST(MemoryBudgetProperty, MoreNeverGivesAWorsePlan) {
-  Rng rng(21);
-  int refused = 0;
-  int improved = 0;
-  for (int k = 0; k < 24; ++k) {
-    const profile::Profile profile =
-        k % 4 == 0 ? side_by_side(static_cast<int>(between(rng, 3, 6)), 8)
-                   : testing_graphs::random_profile(rng, static_cast<int>(between(rng, 8, 24)),
-                                                    k % 2 == 0 ? 0.05 : 0.2);
-    const cluster::Cluster cluster = testing_graphs::random_cluster(rng, 8);
-    PlanOptions options{.strategy = plan::Strategy::OneFOneB, .cost_model = "sosp2019"};
-    options.straight = k % 3 == 0;
-    double before_ns = 0;
-    for (int64_t budget = 2'000; budget <= 512'000'000; budget *= 4) {
-      options.memory_budget_bytes = budget;
-      const PlanResult result = make_plan(profile, cluster, options);
-      if (!result.plan) {
-        EXPECT_THAT(result.reason, HasSubstr("memory budget"));
-        EXPECT_EQ(before_ns, 0) << "case " << k << ", budget " << budget;
-        ++refused;
-        continue;
-      }
-      EXPECT_NO_THROW(plan::stage_of_layer(*result.plan, profile.graph));
-      const auto now_ns = static_cast<double>(result.plan->prediction.bottleneck_ns);
-      if (before_ns > 0) {
-        EXPECT_LE(now_ns, before_ns) << "case " << k << ", budget " << budget;
-        improved += now_ns < before_ns ? 1 : 0;
-      }
-      before_ns = now_ns;
-    }
-  }
-  EXPECT_GT(refused, 20);
-  EXPECT_GT(improved, 3);
-}
-
 struct BudgetCounts {
   int compared = 0;
   int refused = 0;
@@ -204,34 +167,47 @@ void compare_budgets(const profile::Profile& profile, const cluster::Cluster& cl
   }
 }
 
-/// Four times the budget seldom gives a slower plan. The bounds are those of what was seen, not of
-/// what is proven: the larger search is not made to go through what the smaller one finds.
-/// For docs/planner.md.
+/// Of 24 random models on random clusters.
+BudgetCounts counted_budgets(uint64_t seed) {
+  Rng rng(seed);
+  BudgetCounts counts;
+  for (int k = 0; k < 24; ++k) {
+    SCOPED_TRACE(fmt::format("seed {}, case {}", seed, k));
+    const profile::Profile profile =
+        k % 4 == 0 ? side_by_side(static_cast<int>(between(rng, 3, 6)), 8)
+                   : testing_graphs::random_profile(rng, static_cast<int>(between(rng, 8, 24)),
+                                                    k % 2 == 0 ? 0.05 : 0.2);
+    const cluster::Cluster cluster = testing_graphs::random_cluster(rng, 8);
+    PlanOptions options{.strategy = plan::Strategy::OneFOneB, .cost_model = "sosp2019"};
+    options.straight = k % 3 == 0;
+    compare_budgets(profile, cluster, options, counts);
+  }
+  EXPECT_GT(counts.refused, 20);
+  EXPECT_GT(counts.improved, 3);
+  return counts;
+}
+
+/// With a larger budget no plan of this seed is slower: a search goes through what it finds with a
+/// smaller one.
+TEST(MemoryBudgetProperty, MoreNeverGivesAWorsePlan) { EXPECT_EQ(counted_budgets(21).worse, 0); }
+
+/// Of others a few are. The bounds are those of what was seen (docs/planner.md), not of what is
+/// proven: the larger search is not made to go through what the smaller one finds.
 TEST(MemoryBudgetProperty, MoreSeldomGivesAWorsePlan) {
   const char* asked = std::getenv("PENSTOCK_TRIALS");
   if (asked == nullptr) GTEST_SKIP() << "a minute and more: PENSTOCK_TRIALS=40 says how many seeds";
-  const int seeds = std::atoi(asked);
-  BudgetCounts counts;
-  for (int seed = 1; seed <= seeds; ++seed) {
-    Rng rng(static_cast<uint64_t>(seed));
-    for (int k = 0; k < 24; ++k) {
-      SCOPED_TRACE(fmt::format("seed {}, case {}", seed, k));
-      const profile::Profile profile =
-          k % 4 == 0 ? side_by_side(static_cast<int>(between(rng, 3, 6)), 8)
-                     : testing_graphs::random_profile(rng, static_cast<int>(between(rng, 8, 24)),
-                                                      k % 2 == 0 ? 0.05 : 0.2);
-      const cluster::Cluster cluster = testing_graphs::random_cluster(rng, 8);
-      PlanOptions options{.strategy = plan::Strategy::OneFOneB, .cost_model = "sosp2019"};
-      options.straight = k % 3 == 0;
-      compare_budgets(profile, cluster, options, counts);
-    }
+  BudgetCounts all;
+  for (int seed = 1; seed <= std::atoi(asked); ++seed) {
+    const BudgetCounts counts = counted_budgets(static_cast<uint64_t>(seed));
+    all.compared += counts.compared;
+    all.improved += counts.improved;
+    all.worse += counts.worse;
+    all.most_worse = std::max(all.most_worse, counts.most_worse);
   }
-  fmt::print("{} compared: {} shorter, {} longer, by at most {:.2f} %\n", counts.compared,
-             counts.improved, counts.worse, 100 * counts.most_worse);
-  EXPECT_GT(counts.refused, 20 * seeds);
-  EXPECT_GT(counts.improved, 3 * seeds);
-  EXPECT_LE(counts.worse * 100, counts.compared);
-  EXPECT_LE(counts.most_worse, 0.1);
+  fmt::print("{} compared: {} shorter, {} longer, by at most {:.2f} %\n", all.compared,
+             all.improved, all.worse, 100 * all.most_worse);
+  EXPECT_LE(all.worse * 100, all.compared);
+  EXPECT_LE(all.most_worse, 0.1);
 }
 
 /// Whatever the budget, the optimum is no further away than the gap says.

@@ -16,6 +16,7 @@
 #include "penstock/train/serial_check.h"
 #include "penstock/train/serial_replay.h"
 #include "penstock/train/test_training.h"
+#include "penstock/train/testing_replicas.h"
 #include "penstock/util/error.h"
 #include "tests/support/mutate.h"
 
@@ -26,45 +27,9 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 TrainOptions factor_options(const plan::Plan& plan, int64_t rank) {
-  TrainOptions options;
-  options.plan = plan;
+  TrainOptions options = replica_options(plan);
   options.plan.set_sync_method({plan::GradientSync::PowerSgd, 1, rank});
-  options.mini_batch_size = 20;
-  options.epochs = 2;
-  options.optimizer.momentum = 0.9;
-  options.learning_rate.base = 0.05;
-  options.evaluate = false;
-  options.keep_weights = true;
-  options.deadline = std::chrono::seconds(60);
   return options;
-}
-
-/// Each worker its own rank, or all on one.
-TrainResult trained_by_factors(const model::Model& model, const DataSplit& data,
-                               const TrainOptions& options, const runtime::testing::RankRig* rig) {
-  if (rig == nullptr) return train(model, data, options);
-  std::vector<int> ranks(static_cast<size_t>(options.plan.num_workers()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::vector<TrainResult> results(ranks.size());
-  const auto failures =
-      runtime::testing::on_ranks(*rig, ranks, [&](runtime::World& world, size_t rank) {
-        TrainOptions own = options;
-        own.world = &world;
-        results[rank] = train(model, data, own);
-      });
-  EXPECT_THAT(failures, Each(""));
-  return std::move(results[0]);
-}
-
-template <class Layers>
-double factors_difference(const Layers& a, const Layers& b) {
-  double largest = 0;
-  EXPECT_EQ(a.size(), b.size());
-  for (size_t l = 0; l < a.size(); ++l) {
-    for (size_t w = 0; w < a[l].size(); ++w)
-      largest = std::max(largest, (a[l][w] - b[l][w]).abs().max().template item<double>());
-  }
-  return largest;
 }
 
 /// PowerSGD of one linear layer in plain libtorch, as torch.distributed's hook computes it: means,
@@ -127,10 +92,10 @@ TEST(LowRankSums, TrainAsPlainPowerSgd) {
     plain.step({batch_of(*data.train, first, 10), batch_of(*data.train, first + 10, 10)});
   }
   const TrainResult result = train(model, data, options);
-  EXPECT_LT(factors_difference(result.weights, std::vector<model::Tensors>{plain.weights()}), 1e-5);
+  EXPECT_LT(layers_difference(result.weights, std::vector<model::Tensors>{plain.weights()}), 1e-5);
   options.plan.set_sync_method(plan::GradientSync::Ordered);
-  EXPECT_GT(factors_difference(train(model, data, options).weights,
-                               std::vector<model::Tensors>{plain.weights()}),
+  EXPECT_GT(layers_difference(train(model, data, options).weights,
+                              std::vector<model::Tensors>{plain.weights()}),
             1e-3);
 }
 
@@ -143,9 +108,6 @@ struct FactorCase {
 
 TEST(LowRankSums, AreThoseOfOneThreadOnThreadsAndOnRanks) {
   const DataSplit data = feature_data(190);  // the last mini-batch of an epoch is shorter
-  const std::vector<runtime::testing::RankRig> rigs = runtime::testing::rank_rigs();
-  std::vector<const runtime::testing::RankRig*> places{nullptr};
-  for (const auto& rig : rigs) places.push_back(&rig);
   for (const bool tied : {false, true}) {
     const model::Model model = branching_model(0, tied);
     for (const FactorCase& c :
@@ -162,15 +124,7 @@ TEST(LowRankSums, AreThoseOfOneThreadOnThreadsAndOnRanks) {
       options.optimizer = model::usual_spec(c.optimizer);
       options.learning_rate.base = 0.02;  // rounding grows faster with larger steps
       options.max_grad_norm = c.clip;
-      const Replay replay = replay_serially(model, data, options);
-      for (const auto* place : places) {
-        SCOPED_TRACE(place == nullptr ? "threads" : place->name);
-        const TrainResult result = trained_by_factors(model, data, options, place);
-        ASSERT_EQ(result.losses.size(), replay.losses.size());
-        for (size_t t = 0; t < replay.losses.size(); ++t)
-          EXPECT_NEAR(result.losses[t], replay.losses[t], 1e-4) << t;
-        EXPECT_LT(factors_difference(result.weights, replay.weights), 2e-4);
-      }
+      expect_as_replayed(model, data, options);
     }
   }
 }
@@ -227,10 +181,10 @@ TEST(LowRankSums, InSixteenBitsFactorsAreRoundedAlikeOnThreadsAndRanks) {
   options.plan.gradient_precision = FloatType::BFloat16;
   const TrainResult threads = train(model, data, options);
   for (const auto& rig : runtime::testing::rank_rigs()) {
-    const TrainResult ranks = trained_by_factors(model, data, options, &rig);
+    const TrainResult ranks = trained_on(model, data, options, &rig);
     EXPECT_EQ(ranks.losses, threads.losses) << rig.name;
   }
-  EXPECT_LT(factors_difference(threads.weights, replay_serially(model, data, options).weights),
+  EXPECT_LT(layers_difference(threads.weights, replay_serially(model, data, options).weights),
             1e-2);
   options.plan.precision = Precision::BFloat16;
   options.epochs = 6;
@@ -241,25 +195,9 @@ TEST(LowRankSums, InSixteenBitsFactorsAreRoundedAlikeOnThreadsAndRanks) {
 TEST(LowRankSums, GoOnFromAnyCheckpointWithTheSameBits) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data(200);
-  const std::vector<runtime::testing::RankRig> rigs = runtime::testing::rank_rigs();
-  for (const int64_t stop : {1, 5, 10, 13}) {
-    for (const auto* rig : {static_cast<const runtime::testing::RankRig*>(nullptr), &rigs[1]}) {
-      SCOPED_TRACE(fmt::format("stopped after {} steps, {}", stop, rig ? rig->name : "threads"));
-      TrainOptions options = factor_options(plan_for(model, "1f1b-flush", {3, 2}, 6), 1);
-      options.optimizer = model::usual_spec(model::OptimizerKind::AdamW);
-      const TrainResult whole = trained_by_factors(model, data, options, rig);
-      const TestFolder folder;
-      options.checkpoint = folder.path();
-      options.resume = true;
-      TrainOptions first = options;
-      first.max_steps = stop;
-      trained_by_factors(model, data, first, rig);
-      const TrainResult rest = trained_by_factors(model, data, options, rig);
-      const std::vector<double> tail(whole.losses.begin() + stop, whole.losses.end());
-      EXPECT_EQ(rest.losses, tail);
-      EXPECT_EQ(factors_difference(rest.weights, whole.weights), 0);
-    }
-  }
+  TrainOptions options = factor_options(plan_for(model, "1f1b-flush", {3, 2}, 6), 1);
+  options.optimizer = model::usual_spec(model::OptimizerKind::AdamW);
+  for (const int64_t stop : {1, 5, 10, 13}) expect_going_on_after(stop, model, data, options);
 }
 
 TEST(LowRankSums, ACheckpointOfOtherReplicasIsRefused) {

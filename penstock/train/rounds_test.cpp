@@ -14,6 +14,7 @@
 #include "penstock/train/serial_replay.h"
 #include "penstock/train/session.h"
 #include "penstock/train/test_training.h"
+#include "penstock/train/testing_replicas.h"
 #include "penstock/util/error.h"
 #include "tests/support/mutate.h"
 
@@ -24,46 +25,10 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 TrainOptions round_options(const plan::Plan& plan, int64_t every) {
-  TrainOptions options;
-  options.plan = plan;
+  TrainOptions options = replica_options(plan);
   options.plan.sync = plan::GradientSync::DiLoCo;
   options.plan.sync_every = every;
-  options.mini_batch_size = 20;
-  options.epochs = 2;
-  options.optimizer.momentum = 0.9;
-  options.learning_rate.base = 0.05;
-  options.evaluate = false;
-  options.keep_weights = true;
-  options.deadline = std::chrono::seconds(60);
   return options;
-}
-
-/// Each worker its own rank, or all on one.
-TrainResult trained_in_rounds(const model::Model& model, const DataSplit& data,
-                              const TrainOptions& options, const runtime::testing::RankRig* rig) {
-  if (rig == nullptr) return train(model, data, options);
-  std::vector<int> ranks(static_cast<size_t>(options.plan.num_workers()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::vector<TrainResult> results(ranks.size());
-  const auto failures =
-      runtime::testing::on_ranks(*rig, ranks, [&](runtime::World& world, size_t rank) {
-        TrainOptions own = options;
-        own.world = &world;
-        results[rank] = train(model, data, own);
-      });
-  EXPECT_THAT(failures, Each(""));
-  return std::move(results[0]);
-}
-
-template <class Layers>
-double layers_difference(const Layers& a, const Layers& b) {
-  double largest = 0;
-  EXPECT_EQ(a.size(), b.size());
-  for (size_t l = 0; l < a.size(); ++l) {
-    for (size_t w = 0; w < a[l].size(); ++w)
-      largest = std::max(largest, (a[l][w] - b[l][w]).abs().max().template item<double>());
-  }
-  return largest;
 }
 
 /// DiLoCo of one linear layer in plain libtorch: its gradients, optimisers and outer optimiser.
@@ -140,9 +105,6 @@ struct RoundCase {
 TEST(Rounds, AreThoseOfOneThreadOnThreadsAndOnRanks) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data(190);  // the last mini-batch of an epoch is shorter
-  const std::vector<runtime::testing::RankRig> rigs = runtime::testing::rank_rigs();
-  std::vector<const runtime::testing::RankRig*> places{nullptr};
-  for (const auto& rig : rigs) places.push_back(&rig);
   for (const RoundCase& c :
        {RoundCase{{"dp", {2}, 2}, 1}, RoundCase{{"dp", {3}, 6}, 4, model::OptimizerKind::AdamW},
         RoundCase{{"1f1b-flush", {2, 2}, 4}, 3, model::OptimizerKind::AdamW},
@@ -153,15 +115,7 @@ TEST(Rounds, AreThoseOfOneThreadOnThreadsAndOnRanks) {
                              fmt::join(c.schedule.replicas, "-"), c.every));
     TrainOptions options = round_options(plan_for(model, c.schedule), c.every);
     options.optimizer = model::usual_spec(c.optimizer);
-    const Replay replay = replay_serially(model, data, options);
-    for (const auto* place : places) {
-      SCOPED_TRACE(place == nullptr ? "threads" : place->name);
-      const TrainResult result = trained_in_rounds(model, data, options, place);
-      ASSERT_EQ(result.losses.size(), replay.losses.size());
-      for (size_t t = 0; t < replay.losses.size(); ++t)
-        EXPECT_NEAR(result.losses[t], replay.losses[t], 1e-4) << t;
-      EXPECT_LT(layers_difference(result.weights, replay.weights), 2e-4);
-    }
+    expect_as_replayed(model, data, options);
   }
 }
 
@@ -184,7 +138,7 @@ TEST(Rounds, InSixteenBitsTheChangesAreRoundedAlikeOnThreadsAndRanks) {
   options.plan.gradient_precision = FloatType::BFloat16;
   const TrainResult threads = train(model, data, options);
   for (const auto& rig : runtime::testing::rank_rigs()) {
-    const TrainResult ranks = trained_in_rounds(model, data, options, &rig);
+    const TrainResult ranks = trained_on(model, data, options, &rig);
     EXPECT_EQ(ranks.losses, threads.losses) << rig.name;
   }
   EXPECT_LT(layers_difference(threads.weights, replay_serially(model, data, options).weights),
@@ -213,27 +167,10 @@ class StopInRound : public TrainObserver {
 TEST(Rounds, GoOnFromAnyCheckpointWithTheSameBits) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data(200);
-  const std::vector<runtime::testing::RankRig> rigs = runtime::testing::rank_rigs();
-  for (const int64_t stop : {1, 3, 5, 7, 10, 13}) {
-    for (const auto* rig : {static_cast<const runtime::testing::RankRig*>(nullptr), &rigs[1]}) {
-      SCOPED_TRACE(fmt::format("stopped after {} steps, {}", stop, rig ? rig->name : "threads"));
-      TrainOptions options = round_options(plan_for(model, "1f1b-flush", {2, 2}, 4), 4);
-      options.optimizer = model::usual_spec(model::OptimizerKind::AdamW);
-      options.evaluate = true;  // looks at the weights between two ends of a round
-      const TrainResult whole = trained_in_rounds(model, data, options, rig);
-      const TestFolder folder;
-      options.checkpoint = folder.path();
-      options.resume = true;
-      TrainOptions first = options;
-      first.max_steps = stop;
-      trained_in_rounds(model, data, first, rig);
-      const TrainResult rest = trained_in_rounds(model, data, options, rig);
-      const std::vector<double> tail(whole.losses.begin() + stop, whole.losses.end());
-      EXPECT_EQ(rest.losses, tail);
-      EXPECT_EQ(rest.test_loss, whole.test_loss);
-      EXPECT_EQ(layers_difference(rest.weights, whole.weights), 0);
-    }
-  }
+  TrainOptions options = round_options(plan_for(model, "1f1b-flush", {2, 2}, 4), 4);
+  options.optimizer = model::usual_spec(model::OptimizerKind::AdamW);
+  options.evaluate = true;  // looks at the weights between two ends of a round
+  for (const int64_t stop : {1, 3, 5, 7, 10, 13}) expect_going_on_after(stop, model, data, options);
 }
 
 TEST(Rounds, SavesAndEvaluationsWithinThemChangeNothing) {

@@ -27,15 +27,21 @@ void check_same_copies(const LayerState& state, const std::vector<std::string>& 
                   has ? "under" : "without"));
 }
 
+/// States of a kind that a layer should have, and those that it has.
+template <class IsOfKind>
+std::pair<int64_t, int64_t> counted(const LayerState& state, const std::vector<std::string>& states,
+                                    IsOfKind is_of_kind) {
+  return {std::count_if(states.begin(), states.end(), is_of_kind),
+          std::count_if(state.optimizer.begin(), state.optimizer.end(),
+                        [&](const auto& entry) { return is_of_kind(entry.first); })};
+}
+
 /// What PowerSGD keeps (runtime/low_rank_state.h) belongs to as many replicas.
 void check_same_factors(const LayerState& state, const std::vector<std::string>& states) {
-  constexpr std::string_view kError = "powersgd.error";
-  const auto is_error = [&](const std::string& name) { return name.starts_with(kError); };
-  const auto needs = std::count_if(states.begin(), states.end(), is_error);
-  const auto has = std::count_if(state.optimizer.begin(), state.optimizer.end(),
-                                 [&](const auto& entry) { return is_error(entry.first); });
+  const auto [needs, has] = counted(
+      state, states, [](const std::string& name) { return name.starts_with("powersgd.error"); });
   if (state.weights.empty() || has == needs) return;
-  const auto text = [](auto replicas) {
+  const auto text = [](int64_t replicas) {
     return replicas == 0 ? std::string("without the synchronisation powersgd")
                          : fmt::format("under powersgd with {} replicas", replicas);
   };
@@ -47,13 +53,9 @@ void check_same_factors(const LayerState& state, const std::vector<std::string>&
 
 /// Where each copy of a pipeline has weights of its own.
 void check_number_of_copies(const LayerState& state, const std::vector<std::string>& states) {
-  constexpr std::string_view kWeights = ".weights";
-  const auto is_copy = [&](const std::string& name) {
-    return name.starts_with("replica") && name.ends_with(kWeights);
-  };
-  const auto expected = std::count_if(states.begin(), states.end(), is_copy);
-  const auto found = std::count_if(state.optimizer.begin(), state.optimizer.end(),
-                                   [&](const auto& entry) { return is_copy(entry.first); });
+  const auto [expected, found] = counted(state, states, [](const std::string& name) {
+    return name.starts_with("replica") && name.ends_with(".weights");
+  });
   if (state.weights.empty() || found == expected) return;
   throw ConfigError(fmt::format(
       "under the synchronisation diloco each copy of the pipeline has weights of its "
